@@ -200,9 +200,7 @@ async def seek(common: CommonOptions, to: str) -> None:
     later), or if another seek moved some of the shards at the same time.
     """
     common.require_target()
-    place = admin_seek.SeekTarget(
-        parse_position(to, common.shard), common.stream, common.shard
-    )
+    place = parse_position(to, common.shard), common.stream, common.shard
     roles = common.roles()
     seeked: list[ShardRow] = []
     held: list[ShardRow] = []
@@ -210,7 +208,7 @@ async def seek(common: CommonOptions, to: str) -> None:
     async with common.operate() as (context, clients):
         # All streams are planned first: if one can't be read, nothing is changed.
         with progress("reading positions"):
-            plans = await admin_seek.plan_seeks(context, clients, place, roles)
+            plans = await admin_seek.plan_seeks(context, clients, roles, *place)
         # Counting reads the streams, so it is done only if a person needs the counts.
         is_counted = common.dry_run or not common.yes
         for plan in plans:

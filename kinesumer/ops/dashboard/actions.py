@@ -17,7 +17,7 @@ from kinesumer.ops.dashboard.records import LetterBrowser, LetterIds
 from kinesumer.ops.group import changes, seek
 from kinesumer.ops.group.changes import still_held_in
 from kinesumer.ops.group.connect import Roles, operator_context
-from kinesumer.ops.group.seek import SeekPlan, SeekTarget, parse_position, plan_seeks
+from kinesumer.ops.group.seek import SeekPlan, parse_position, plan_seeks
 from kinesumer.ops.group.seek_counts import (
     count_seek,
     describe_count,
@@ -121,7 +121,7 @@ class ActionHandler:
             for plan, count in zip(plans, counts, strict=True)
             for line in describe_seek(plan, count)
         ]
-        whole = total([count for by_shard in counts for count in by_shard.values()])
+        whole = total(count for by_shard in counts for count in by_shard.values())
         skips = whole.skipped > 0 or bool(whole.problem)
         now = max(plan.stream.info.now for plan in plans)
         return Preview(lines, describe_count(whole, now), skips)
@@ -171,8 +171,8 @@ class ActionHandler:
 
     async def _plans(self, action: Seek) -> list[SeekPlan]:
         to = parse_position(action.to, action.shard, name="to")
-        target = SeekTarget(to, action.stream, action.shard)
-        return await plan_seeks(self._context, self._clients, target, self._roles)
+        place = to, action.stream, action.shard
+        return await plan_seeks(self._context, self._clients, self._roles, *place)
 
 
 def _draining(action: Drain | Undrain, snapshot: Snapshot) -> list[str]:

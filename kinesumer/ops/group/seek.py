@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.streams import OpenStream, open_streams
 from kinesumer.coordination.pauses import QUERY_ADVICE, notify
@@ -216,36 +217,30 @@ async def _open_children(context: ClientContext, arn: str) -> None:
     await write_all(context, [writes.ready(context.app, row) for row in waiting])
 
 
-class SeekTarget(NamedTuple):
-    """The shards to seek, and the position to seek to."""
-
-    to: Position | Start
-    # A name or an ARN; None for all streams that the app has consumed.
-    stream: str | None = None
-    shard_id: str | None = None
-
-
 async def plan_seeks(
-    context: ClientContext, clients: ClientFactory, target: SeekTarget, roles: Roles
+    context: ClientContext,
+    clients: ClientFactory,
+    roles: Roles,
+    to: Position | Start,
+    stream: str | None = None,
+    shard_id: str | None = None,
 ) -> list[SeekPlan]:
-    """Plan a seek of each stream. Raises the same errors as ``plan_seek()``."""
-    from kinesumer.aws.kinesis import open_source
+    """Plan a seek of one stream, or of all that the app has consumed.
 
-    if target.stream is None:
+    Raises the same errors as ``plan_seek()``.
+    """
+    if stream is None:
         arns = [row.arn for row in await read_streams(context)]
     else:
-        arns = [(await find_stream(context, target.stream)).arn]
-    start = target.to if isinstance(target.to, Start) else Start.LATEST
+        arns = [(await find_stream(context, stream)).arn]
+    start = to if isinstance(to, Start) else Start.LATEST
     opened = await open_streams(
         context,
         [roles.stream(arn) for arn in arns],
         start,
-        lambda stream: open_source(clients, stream),
+        lambda named: open_source(clients, named),
     )
-    return [
-        await plan_seek(context, stream, target.to, target.shard_id)
-        for stream in opened.values()
-    ]
+    return [await plan_seek(context, one, to, shard_id) for one in opened.values()]
 
 
 def parse_position(

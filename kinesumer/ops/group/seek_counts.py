@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -43,8 +43,9 @@ class Count(NamedTuple):
     repeated_since: float | None = None
 
 
-def total(counts: Sequence[Count]) -> Count:
+def total(counts: Iterable[Count]) -> Count:
     """Return the sum of counts: the largest lag, the earliest time, one problem."""
+    counts = list(counts)
     lags = (c.seconds_behind for c in counts if c.seconds_behind is not None)
     times = (c.repeated_since for c in counts if c.repeated_since is not None)
     return Count(
@@ -139,15 +140,11 @@ def describe_count(count: Count, now: float) -> str:
         effects.append(f"not all could be counted: {reason}")
     if not effects:
         effects = ["skips and re-reads nothing"]
-    return "; ".join([*_current_lag(count), ", ".join(effects)])
-
-
-def _current_lag(count: Count) -> list[str]:
-    if count.seconds_behind is None:
-        return []
-    if count.seconds_behind == 0:
-        return ["now at the tip"]
-    return [f"now {duration_text(count.seconds_behind * 1000)} behind"]
+    current = []
+    if count.seconds_behind is not None:
+        behind = f"{duration_text(count.seconds_behind * 1000)} behind"
+        current = [f"now {behind if count.seconds_behind else 'at the tip'}"]
+    return "; ".join([*current, ", ".join(effects)])
 
 
 def describe_seek(
@@ -166,18 +163,15 @@ def describe_seek(
         to = f"position {shorten(to, MAX_STREAM_LETTERS)}"
     lines = [f"stream {name}: {counted(len(steps), 'shard')} to {to}{ended}"]
     if counts is not None:
-        lines.append(describe_count(total(list(counts.values())), now))
+        lines.append(describe_count(total(counts.values()), now))
     shards = []
     for step in steps:
-        shard_id = step.row.key.shard_id
-        # The stream's line has the time of the first record that is read again.
-        effect = (
-            []
-            if counts is None
-            else [describe_count(counts[shard_id]._replace(repeated_since=None), now)]
-        )
-        texts = "; ".join([*_state(step), *effect])
-        shards.append(f"{shard_id}  {texts}".rstrip())
+        shard_id, texts = step.row.key.shard_id, _state(step)
+        if counts is not None:
+            # The stream's line has the time of the first record that is read again.
+            count = counts[shard_id]._replace(repeated_since=None)
+            texts.append(describe_count(count, now))
+        shards.append(f"{shard_id}  {'; '.join(texts)}".rstrip())
     return [*lines, *first_lines(shards)]
 
 

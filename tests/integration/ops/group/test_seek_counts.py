@@ -13,7 +13,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.group.connect import NO_ROLES, connect, operator_context
-from kinesumer.ops.group.seek import SeekTarget, plan_seeks
+from kinesumer.ops.group.seek import plan_seeks
 from kinesumer.ops.group.seek_counts import (
     Count,
     count_seek,
@@ -72,9 +72,8 @@ class Orders:
 
     async def preview(self, to: Position | Start, shard: str | None = None) -> Count:
         """Return the whole count of a seek."""
-        target = SeekTarget(to, self.name, shard)
         context = operator_context(self.name, self.store)
-        [plan] = await plan_seeks(context, self.clients, target, NO_ROLES)
+        [plan] = await plan_seeks(context, self.clients, NO_ROLES, to, self.name, shard)
         # No other client reads this shard, so reads needn't keep an interval.
         counts = await count_seek(plan, PacedReader())
         assert all(id_ in "\n".join(describe_seek(plan, counts)) for id_ in counts)
