@@ -230,7 +230,8 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
             store = await open_store(clients, common.table)
             finding = await check_client(store, SystemClock(), common.app, client_id)
     if common.as_json:
-        click.echo(json.dumps(finding.report(common.app, client_id)))
+        about = {"app": common.app, "client_id": client_id}
+        click.echo(json.dumps({**about, **finding._asdict()}))
     else:
         text = ALIVE_TEXTS[finding.alive]
         if finding.alive:

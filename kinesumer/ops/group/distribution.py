@@ -17,13 +17,10 @@ from kinesumer.ops.group.loads import PlanReport, Rates, rates, sum_loads
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.shard_reads import SHARD_ERRORS, ShardSampler, sample_shards
 from kinesumer.ops.group.snapshot import read_known_snapshot
-from kinesumer.ops.group.status import report as report_group
 from kinesumer.ports import StateStore
 from kinesumer.runtime.text import MAX_NAMED
 
 ClusterOf = Callable[["Consumer"], str]
-
-
 # A zone's name, such as us-east-1a, or its id, such as use1-az2.
 _ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+-[0-9]+[a-z]|[a-z]{3,}[0-9]+-az[0-9]+")
 _SEPARATOR = re.compile(r"[-._/:@ ]")
@@ -157,10 +154,8 @@ def report(distribution: Distribution, by: str) -> DistributionReport:
 
     def spread(clients: Sequence[Consumer]) -> dict[str, Any]:
         shards = [shard for client in clients for shard in owned[client.client_id]]
-        work, fair = (
-            _share(sum(s.work for s in shards), total_work),
-            fair_share(clients),
-        )
+        work = _share(sum(shard.work for shard in shards), total_work)
+        fair = fair_share(clients)
         return {
             "shards": len(shards),
             "bytes_per_second": _total_bytes(shards),
@@ -242,7 +237,7 @@ async def read_distribution(
     Leaves out shards that have ended or wait for their parents. Raises KinesumerError.
     """
     snapshot = await read_known_snapshot(store, app)
-    found = report_group(app, "", FleetView(snapshot))
+    fleet = FleetView(snapshot)
     rows = {
         arn: [row for row in page if row.ready and not row.ended]
         for arn, page in snapshot.shards.items()
@@ -263,22 +258,20 @@ async def read_distribution(
             member.label,
             0 if member.drained or member.state == "leaving" else member.weight,
         )
-        for member in found.members
+        for member in snapshot.alive
     ]
     loads = [
         ShardLoad(
-            (shard.owner or "") if shard.state in ("owned", "moving") else "",
-            measured.get(key),
-            key,
-            shard.load,
-            shard.hot,
+            row.owner_id if snapshot.state(row) in ("owned", "moving") else "",
+            measured.get(row.key),
+            row.key,
+            rates(fleet.loads.of_shards.get(row.key)),
+            row.key in fleet.loads.hot_shards,
         )
-        for stream in found.streams
-        for shard in stream.shards
-        if shard.state not in ("ended", "waiting")
-        for key in [ShardKey(stream.stream_arn, shard.shard_id)]
+        for page in rows.values()
+        for row in page
     ]
-    return Distribution(consumers, loads, problems, found.plan)
+    return Distribution(consumers, loads, problems, fleet.plan)
 
 
 async def _sample_rate(sampler: ShardSampler, _: ShardRow) -> float | None:

@@ -220,15 +220,10 @@ def _busiest(loads: FleetLoads) -> Iterator[str]:
 
 
 def _hot(loads: FleetLoads) -> Iterator[str]:
-    hot = sorted(key.shard_id for key in loads.hot_shards)
-    if len(hot) == 1:
+    if hot := sorted(key.shard_id for key in loads.hot_shards):
+        are, each = ("is", "it") if len(hot) == 1 else ("are", "each")
         yield (
-            f"{hot[0]} is hot: it alone has more work than a client's share, and no "
-            "plan divides a shard"
-        )
-    elif hot:
-        yield (
-            f"{first_three(hot)} are hot: each alone has more work than a client's "
+            f"{first_three(hot)} {are} hot: {each} alone has more work than a client's "
             "share, and no plan divides a shard"
         )
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kinesumer.config import Config
 from kinesumer.errors import StoreUnavailableError
@@ -222,10 +222,6 @@ class ClientHealth(NamedTuple):
     ready: bool
     state: str | None
     why: str  # the reason, in words
-
-    def report(self, app: str, client_id: str) -> dict[str, Any]:
-        """Return the health as JSON."""
-        return {"app": app, "client_id": client_id, **self._asdict()}
 
 
 async def check_client(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -38,11 +38,7 @@ from kinesumer.ports import StateStore
 from kinesumer.wire import rows as wire
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the report."""
-
-
-class RangeReport(_Part, frozen=True, kw_only=True):
+class RangeReport(msgspec.Struct, frozen=True, kw_only=True):
     """A contiguous range of hash keys that the plan gives to a client."""
 
     stream_arn: str
@@ -50,7 +46,7 @@ class RangeReport(_Part, frozen=True, kw_only=True):
     last_hash: str
 
 
-class MemberReport(_Part, frozen=True, kw_only=True):
+class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
     """A client that isn't marked dead."""
 
     client_id: str
@@ -80,7 +76,7 @@ class MemberReport(_Part, frozen=True, kw_only=True):
     failures: Failures | None
 
 
-class ShardReport(_Part, frozen=True, kw_only=True):
+class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
     """A shard, its owners and its position."""
 
     shard_id: str
@@ -109,7 +105,7 @@ class ShardReport(_Part, frozen=True, kw_only=True):
         return self.state in ("unowned", "orphaned") and self.paused is None
 
 
-class StreamReport(_Part, frozen=True, kw_only=True):
+class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     """A stream that the app has rows of."""
 
     stream_arn: str
@@ -128,7 +124,7 @@ class StreamReport(_Part, frozen=True, kw_only=True):
     shards: list[ShardReport]
 
 
-class GroupReport(_Part, frozen=True, kw_only=True):
+class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """A group as one reading shows it."""
 
     app: str
@@ -192,7 +188,11 @@ def report(app: str, table: str, fleet: FleetView) -> GroupReport:
             *snapshot.corrupt,
             *_group_problems(snapshot),
             *map(_text, find_problems(fleet, app)),
-            *_of_streams(streams),
+            *(
+                f"stream {stream_name(stream.stream_arn)}: {text}"
+                for stream in streams
+                for text in _stream_problems(stream)
+            ),
         ],
     )
 
@@ -311,12 +311,6 @@ def _text(finding: Finding) -> str:
         subject = f"stream {stream_name(subject)}"
     advice = f" {finding.advice}" if finding.check == INCIDENTS else ""
     return f"{subject}: {finding.text}{advice}"
-
-
-def _of_streams(streams: Iterable[StreamReport]) -> Iterator[str]:
-    for stream in streams:
-        for text in _stream_problems(stream):
-            yield f"stream {stream_name(stream.stream_arn)}: {text}"
 
 
 def _group_problems(snapshot: Snapshot) -> Iterator[str]:

@@ -32,11 +32,11 @@ from kinesumer.ops.group.doctor.observation import (
     sample_first,
 )
 from kinesumer.ops.group.doctor.permission_probe import (
-    ClockReading,
     Probe,
     ProbeLog,
     probe_stream,
     probe_table,
+    seconds_ahead,
 )
 from kinesumer.ops.group.doctor.streams import observe_consumers
 from kinesumer.ops.group.observation import HeartbeatObserver
@@ -110,7 +110,7 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
     Raises KinesumerError if the table has no rows of the app.
     """
     log = ProbeLog()
-    caller, reading = await _read_caller(clients, log)
+    caller, ahead = await _read_caller(clients, log)
     limits = await log.attempt("kinesis:DescribeLimits", "*", read_limits(clients))
     store = await log.attempt("dynamodb", "", open_store(clients, options.table))
     observed, registered = None, None
@@ -134,7 +134,7 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
     findings = [
         *permission_probe.unusable_store(options.table, probes),
         *permission_probe.failed_probes(probes),
-        *permission_probe.clock_skew(reading, probes),
+        *permission_probe.clock_skew(ahead or 0.0, probes),
         *streams.shard_quota(limits),
     ]
     if observed is not None:
@@ -145,7 +145,7 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
     findings.sort(key=lambda finding: -finding.severity)
     checks = [
         *GENERAL_CHECKS,
-        *([permission_probe.CLOCKS] if reading is not None else []),
+        *([permission_probe.CLOCKS] if ahead is not None else []),
         *([streams.LIMITS] if limits is not None else []),
         *(APP_CHECKS if observed else []),
         *([problems.FAN_OUT] if observed or registered else []),
@@ -158,7 +158,7 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
 
 async def _read_caller(
     clients: ClientFactory, log: ProbeLog
-) -> tuple[CallerIdentity | None, ClockReading | None]:
+) -> tuple[CallerIdentity | None, float | None]:
     # The first call also opens a connection, so the second call measures the clock.
     action = "sts:GetCallerIdentity"
     if await log.attempt(action, "-", read_caller(clients)) is None:
@@ -167,7 +167,7 @@ async def _read_caller(
     caller = await log.attempt(action, "-", read_caller(clients))
     if caller is None:
         return None, None
-    return caller, ClockReading(caller.now, before, time.time())
+    return caller, seconds_ahead(caller.now, before, time.time())
 
 
 async def _probe_streams(

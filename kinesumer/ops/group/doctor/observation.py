@@ -79,20 +79,18 @@ class AppObservation:
         return any(arn in member.streams for member in self.second.alive)
 
 
-class FirstSample(NamedTuple):
-    """The samples of one shard at the first observation."""
-
-    lag: LagSample
-    arriving: ArrivalSample | None  # None if Kinesis throttled the reads
+# The samples of one shard at the first observation. The second is None if Kinesis
+# throttled the reads, which another check reports.
+FirstSample = tuple[LagSample, ArrivalSample | None]
 
 
 async def sample_first(sampler: ShardSampler, row: ShardRow) -> FirstSample:
     """Sample a shard's lag, and the records that have just arrived."""
     lag = await sampler.lag(row)
     try:
-        return FirstSample(lag, await sampler.arrivals())
+        return lag, await sampler.arrivals()
     except SourceUnavailableError:
-        return FirstSample(lag, None)  # another check reports throttled shards
+        return lag, None
 
 
 async def observe_streams(
@@ -119,17 +117,19 @@ async def observe_streams(
             {r.key: check_position(samplers[r.key], r, listing, info) for r in rows}
         )
         open_shards = {ShardKey(arn, s.shard_id) for s in listing if not s.closed}
-        before = {key: one for key, one in first.items() if key.stream_arn == arn}
+        before = {
+            key: one for key, one in sorted(first.items()) if key.stream_arn == arn
+        }
         observed[arn] = StreamObservation(
             info,
             listing,
-            {key: one.lag for key, one in before.items()},
+            {key: lag for key, (lag, _) in before.items()},
             lags,
             verdicts,
             {
-                key.shard_id: one.arriving
-                for key, one in sorted(before.items())
-                if one.arriving is not None and key in open_shards
+                key.shard_id: arriving
+                for key, (_, arriving) in before.items()
+                if arriving is not None and key in open_shards
             },
             {k.shard_id: n for k, n in reader.throttled.items() if k.stream_arn == arn},
         )

@@ -216,24 +216,17 @@ def unusable_store(table: str, probes: Iterable[Probe]) -> Iterator[Finding]:
             yield STATE_STORE.critical(f"table {table}", str(error), advice)
 
 
-class ClockReading(NamedTuple):
-    """The time of AWS, and this machine's times before and after the call."""
+def seconds_ahead(service: float, before: float, after: float) -> float:
+    """Return the least seconds by which this clock is ahead of AWS; negative if behind.
 
-    service: float  # whole seconds since 1970, rounded down
-    before: float
-    after: float
-
-    @property
-    def ahead(self) -> float:
-        """The least seconds by which this clock is ahead of AWS; negative if behind."""
-        lower = self.before - (self.service + 1)
-        upper = self.after - self.service
-        return lower if lower > 0 else min(upper, 0.0)
+    ``service`` is AWS's time in whole seconds, rounded down. The others are this
+    machine's times before and after the call.
+    """
+    lower = before - (service + 1)
+    return lower if lower > 0 else min(after - service, 0.0)
 
 
-def clock_skew(
-    reading: ClockReading | None, probes: Iterable[Probe]
-) -> Iterator[Finding]:
+def clock_skew(ahead: float, probes: Iterable[Probe]) -> Iterator[Finding]:
     """Yield a finding if the clocks differ or AWS rejects this clock's signatures."""
     subject = "this machine's clock"
     for probe in probes:
@@ -241,7 +234,6 @@ def clock_skew(
             text = f"AWS rejects the time of requests: {probe.error}"
             yield CLOCKS.critical(subject, text, CLOCK_ADVICE)
             return
-    ahead = 0.0 if reading is None else reading.ahead
     seconds = abs(ahead)
     if seconds < CLOCK_NOTE_SECONDS:
         return

@@ -14,10 +14,10 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.ops.group.doctor.permission_probe import (
-    ClockReading,
     Probe,
     clock_skew,
     failed_probes,
+    seconds_ahead,
     unusable_store,
 )
 from kinesumer.ops.group.problems import Severity
@@ -85,13 +85,11 @@ def test_an_action_that_worked_isnt_reported() -> None:
     assert not [*failed_probes([WORKED]), *unusable_store("t", [WORKED])]
 
 
-@pytest.mark.parametrize(
-    "reading", [None, (1000.0, 1000.2), (1000.9, 1001.5), (999.0, 1002.0)]
-)
+@pytest.mark.parametrize("times", [(1000.0, 1000.2), (1000.9, 1001.5), (999.0, 1002.0)])
 def test_clocks_that_agree_within_the_resolution_are_right(
-    reading: tuple[float, float] | None,
+    times: tuple[float, float],
 ) -> None:
-    assert not list(clock_skew(reading and ClockReading(1000.0, *reading), []))
+    assert not list(clock_skew(seconds_ahead(1000.0, *times), []))
 
 
 @pytest.mark.parametrize(
@@ -105,12 +103,12 @@ def test_clocks_that_agree_within_the_resolution_are_right(
 def test_the_skew_of_a_clock_is_reported(
     before: float, after: float, severity: Severity, text: str
 ) -> None:
-    reading = ClockReading(1000.0, before, after)
-    check_finding(clock_skew(reading, []), severity, text)
+    ahead = seconds_ahead(1000.0, before, after)
+    check_finding(clock_skew(ahead, []), severity, text)
 
 
 def test_a_clock_that_aws_rejects_is_critical() -> None:
     error = SourceUnavailableError("Signature expired: 20260101 is now earlier than …")
     probes = [WORKED._replace(error=error)]
     text = "AWS rejects the time of requests: Signature expired"
-    check_finding(clock_skew(None, probes), CRITICAL, text)
+    check_finding(clock_skew(0.0, probes), CRITICAL, text)
