@@ -20,6 +20,7 @@ from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.times import parse_time
 from kinesumer.ops.cli.console import escape_lines, print_json, progress
 from kinesumer.ops.cli.options import ROLES, CommonOptions, command
+from kinesumer.ops.cli.record_output import data_fields
 from kinesumer.ops.group.redrive import (
     Contents,
     Filter,
@@ -174,10 +175,7 @@ def _letter_report(letter: DeadLetter) -> dict[str, Any]:
     report = {**letter_fields(letter), "traceback": letter.traceback}
     if isinstance(letter, LetterWithoutData):
         return {**report, "data": None}
-    try:
-        return {**report, "data": letter.data.decode()}
-    except UnicodeDecodeError:
-        return {**report, "data_base64": b64encode(letter.data).decode()}
+    return report | data_fields(letter.data)
 
 
 def _list_line(held: StoredLetter) -> str:

@@ -22,7 +22,7 @@ from kinesumer.ops.cli.console import (
 from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
 from kinesumer.ops.group.doctor import DoctorOptions, DoctorResult, run_checks
 from kinesumer.ops.group.problems import Severity, worst
-from kinesumer.ops.group.verify import StreamVerdicts, Verification, VerifyReport
+from kinesumer.ops.group.verify import StreamVerdicts, VerifyReport, verify_app
 from kinesumer.runtime.text import counted, escape_unprintable
 from kinesumer.wire.decoder import decoder
 
@@ -142,10 +142,10 @@ async def verify(common: CommonOptions) -> None:
     well, 3 with warnings, and 4 if records aren't read or are lost. It is 1 if the
     command couldn't check.
     """
-    verification = Verification(common.app, common.table, common.roles())
+    about = common.app, common.table, common.roles()
     async with common.connect() as (clients, store):
         with progress("looking positions up"):
-            report = await verification.run(clients, store)
+            report = await verify_app(*about, clients, store)
     if common.as_json:
         print_json(report)
     else:

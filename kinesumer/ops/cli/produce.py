@@ -20,7 +20,6 @@ from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
 from kinesumer.ops.group.produce import (
     MAX_LINE_BYTES,
     FailedLines,
-    KeySource,
     LineParser,
     LineProducer,
     ProduceResult,
@@ -103,8 +102,10 @@ async def produce(
     if a line wasn't put; the command names the line.
     """
     [source] = common.roles().streams([stream])
-    keys = None if key is None else parse_key(key)
     chance = random.Random()
+    if key is None and kind == "lines":
+        key = "random" if generate is None else "field:customer"
+    keys = None if key is None else parse_key(key, chance)
     lines: InputLines | AsyncIterator[Sequence[bytes]]
     if generate is None:
         if limit is not None:
@@ -116,16 +117,11 @@ async def produce(
                 "--generate replaces FILE, --input and --rate: leave them out"
             )
         rate = parse_rate(generate)
-        keys = keys or KeySource("field", "customer")
         lines = sample_orders(rate, limit=limit, chance=chance, wall=time.time)
     async with common.clients() as clients:
         opened = await open_source(clients, source)
         info = await opened.describe()
-        parser = LineParser(
-            jsonl=kind == "jsonl",
-            key=keys,
-            chance=chance,
-        )
+        parser = LineParser(jsonl=kind == "jsonl", key=keys)
         record_producer = await open_record_producer(
             opened,
             info,

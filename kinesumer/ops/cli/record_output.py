@@ -85,14 +85,18 @@ def as_json(record: Record) -> bytes:
         "arrived_at": None if arrived is None else arrived.isoformat(),
         "epoch": record.fence.epoch,
     }
-    try:
-        fields["data"] = record.data.decode()
-    except UnicodeDecodeError:
-        fields["data_base64"] = b64encode(record.data).decode()
-    return _encode(fields)
+    return _encode(fields | data_fields(record.data))
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+def data_fields(data: bytes) -> dict[str, str]:
+    """Return the field that has a record's data in JSON."""
+    try:
+        return {"data": data.decode()}
+    except UnicodeDecodeError:
+        return {"data_base64": b64encode(data).decode()}
 
 
 class ClosedOutputError(Exception):

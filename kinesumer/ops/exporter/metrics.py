@@ -161,26 +161,18 @@ class AppMetrics(NamedTuple):
     reading: AppReading | None
 
 
-class MetricSet:
-    """Collects samples of the defined metrics."""
+class MetricSet(dict[str, CounterMetricFamily | GaugeMetricFamily]):
+    """The defined metrics by name, also those without samples."""
 
     def __init__(self) -> None:
-        self._families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
-            name: family(PREFIX + name, info.help, labels=info.labels)
-            for family, metrics in (
-                (CounterMetricFamily, COUNTERS),
-                (GaugeMetricFamily, GAUGES),
-            )
-            for name, info in metrics.items()
-        }
+        tables = (CounterMetricFamily, COUNTERS), (GaugeMetricFamily, GAUGES)
+        for family, metrics in tables:
+            for name, (labels, text) in metrics.items():
+                self[name] = family(PREFIX + name, text, labels=labels)
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """Add a sample of a metric."""
-        self._families[name].add_metric(labels, value)
-
-    def families(self) -> list[Metric]:
-        """Return all metrics, including those without samples."""
-        return list(self._families.values())
+        self[name].add_metric(labels, value)
 
 
 def build_metrics(apps: Iterable[AppMetrics]) -> list[Metric]:
@@ -196,7 +188,7 @@ def build_metrics(apps: Iterable[AppMetrics]) -> list[Metric]:
             metrics.add("up", reading is not None, app)
         if reading is not None:
             _add_app(metrics, app, reading)
-    return metrics.families()
+    return list(metrics.values())
 
 
 def _add_app(metrics: MetricSet, app: str, reading: AppReading) -> None:

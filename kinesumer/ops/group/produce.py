@@ -38,6 +38,7 @@ PACE_SECONDS = 0.05
 # The largest record is 10 MiB, and base64 makes it a third longer.
 MAX_LINE_BYTES = 16 << 20
 NULL = b"null"
+KeyOf = Callable[[bytes], str | None]  # returns the partition key of a record's data
 
 
 class FailedLines(NamedTuple):
@@ -68,40 +69,40 @@ class RecordLine(msgspec.Struct):
     data_base64: str | None = None
 
 
-class KeySource(NamedTuple):
-    """The source of partition keys, as ``--key`` says it. ``none`` is no key."""
+def parse_key(text: str, chance: random.Random) -> KeyOf:
+    """Return what gives a record's key, as ``--key`` says. Raises ConfigurationError.
 
-    kind: str
-    text: str = ""
-
-
-def parse_key(text: str) -> KeySource:
-    """Return the key source of ``--key``. Raises ConfigurationError."""
+    ``none`` is no key.
+    """
     kind, _, rest = text.partition(":")
     if not text.isprintable():
         raise ConfigurationError(
             f"--key {text!r} contains characters that can't be printed: remove them"
         )
-    if kind in (("field", "constant") if rest else ("random", "none")):
-        return KeySource(kind, rest)
+    sources: dict[str, KeyOf] = {
+        "field": lambda data: _field(data, rest),
+        "constant": lambda _: rest,
+    }
+    if not rest:
+        sources = {
+            "random": lambda _: f"{chance.getrandbits(64):016x}",
+            "none": lambda _: None,
+        }
+    if kind in sources:
+        return sources[kind]
     raise ConfigurationError(
         f"--key {text}: give random, field:NAME, constant:TEXT or none"
     )
 
 
 class LineParser:
-    """Parses lines into records."""
+    """Parses lines, or lines of JSON, into records.
 
-    def __init__(
-        self,
-        *,
-        jsonl: bool,
-        key: KeySource | None,
-        chance: random.Random,
-    ) -> None:
-        self._jsonl = jsonl
-        self._key = key if key or jsonl else KeySource("random")
-        self._chance = chance
+    Without ``key``, records keep the key that their line of JSON has.
+    """
+
+    def __init__(self, *, jsonl: bool, key: KeyOf | None) -> None:
+        self._jsonl, self._key = jsonl, key
 
     def parse(self, line: bytes) -> Entry | str | None:
         """Return a record, an error text, or None for an empty line of JSON input."""
@@ -112,25 +113,13 @@ class LineParser:
         try:
             record = _decode(line) if self._jsonl else RecordLine()
             data = _data(record) if self._jsonl else line
-            key = (
-                record.partition_key if self._key is None else self._partition_key(data)
-            )
+            key = record.partition_key if self._key is None else self._key(data or b"")
         # msgspec raises RecursionError for deeply nested JSON.
         except (ValueError, msgspec.DecodeError, RecursionError) as error:
             return str(error)
         if data is None:
             return "data is null"
         return Entry(data, key, record.explicit_hash_key)
-
-    def _partition_key(self, data: bytes | None) -> str | None:
-        assert self._key is not None
-        if self._key.kind == "none":
-            return None
-        if self._key.kind == "random":
-            return f"{self._chance.getrandbits(64):016x}"
-        if self._key.kind == "constant":
-            return self._key.text
-        return _field(data or b"", self._key.text)
 
 
 def _data(record: RecordLine) -> bytes | None:

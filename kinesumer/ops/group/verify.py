@@ -23,7 +23,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import ShardRow, StreamRow
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.observation import POLL_SECONDS
@@ -33,7 +33,7 @@ from kinesumer.ops.group.shard_reads import (
     ShardSampler,
     for_each_stream,
 )
-from kinesumer.ops.group.snapshot import Snapshot, read_known_snapshot, read_snapshot
+from kinesumer.ops.group.snapshot import read_known_snapshot, read_snapshot
 from kinesumer.ports import StateStore
 from kinesumer.runtime.tasks import gather_or_cancel
 
@@ -286,80 +286,65 @@ def decide_verdict(position: Position, found: Peek, oldest: str | None) -> Verdi
     return UNKNOWN if older else EXPIRED
 
 
-class Verification:
-    """The verification of all positions of an app."""
+async def verify_app(
+    app: str, table: str, roles: Roles, clients: ClientFactory, store: StateStore
+) -> VerifyReport:
+    """Check all positions of an app; return the report. Raises KinesumerError."""
+    snapshot = await read_known_snapshot(store, app, table)
+    rows = {stream.arn: stream for stream in snapshot.streams}
+    reports: dict[str, StreamVerdicts] = {}
+    reader = PacedReader()
 
-    def __init__(self, app: str, table: str, roles: Roles) -> None:
-        self._app, self._table, self._roles = app, table, roles
-        self._reader = PacedReader()
-
-    async def run(self, clients: ClientFactory, store: StateStore) -> VerifyReport:
-        """Check all positions; return the report. Raises KinesumerError."""
-        snapshot = await read_known_snapshot(store, self._app, self._table)
-        rows = {stream.arn: stream for stream in snapshot.streams}
-        reports: dict[str, StreamVerdicts] = {}
-
-        async def verify_stream(arn: str, source: KinesisSource) -> None:
-            reports[arn] = await self._verify(rows[arn], snapshot, source, store)
-
-        errors = await for_each_stream(clients, rows, verify_stream, self._roles)
-        for arn, error in errors.items():
-            is_gone = isinstance(error, StreamMissingError | StreamRecreatedError)
-            severity = Severity.CRITICAL if is_gone else Severity.WARNING
-            reports[arn] = StreamVerdicts(
-                severity=severity.label, stream_arn=arn, problem=str(error)
-            )
-        streams = [reports[arn] for arn in rows]
-        parts: list[_Part] = [
-            part
-            for stream in streams
-            for part in (stream, *stream.shards, *stream.contradictions)
-        ]
-        severities = [Severity[part.severity.upper()] for part in parts]
-        severities += [Severity.CRITICAL] if snapshot.corrupt else []
-        return VerifyReport(
-            app=self._app,
-            table=self._table,
-            worst=max(severities, default=Severity.NOTE).label,
-            streams=streams,
-            problems=list(snapshot.corrupt),
-        )
-
-    async def _verify(
-        self,
-        stream: StreamRow,
-        snapshot: Snapshot,
-        source: KinesisSource,
-        store: StateStore,
-    ) -> StreamVerdicts:
+    async def verify_stream(arn: str, source: KinesisSource) -> None:
         info = await source.describe()
-        check_identity(stream, info)
-        rows = snapshot.shards[stream.arn]
+        check_identity(rows[arn], info)
         listing = await source.list_shards()
-        samplers = [ShardSampler(self._reader, source, r.key, info.now) for r in rows]
-        verdicts = await gather_or_cancel(
-            check_position(sampler, row, listing, info)
-            for sampler, row in zip(samplers, rows, strict=True)
+        shards = await gather_or_cancel(
+            _verify(ShardSampler(reader, source, row.key, info.now), row, listing, info)
+            for row in snapshot.shards[arn]
         )
-        problems = list(contradictions(rows, listing))
+        problems = list(contradictions(snapshot.shards[arn], listing))
         if problems:
             # Rows may change between reads, so a contradiction must be found twice.
             await asyncio.sleep(POLL_SECONDS)
-            later = (await read_snapshot(store, self._app)).shards.get(stream.arn, [])
+            later = (await read_snapshot(store, app)).shards.get(arn, [])
             again = set(contradictions(later, listing))
             problems = [problem for problem in problems if problem in again]
-        return StreamVerdicts(
+        reports[arn] = StreamVerdicts(
             severity=Severity.NOTE.label,
-            stream_arn=stream.arn,
-            shards=[
-                _shard(row, verdict)
-                for row, verdict in zip(rows, verdicts, strict=True)
-            ],
+            stream_arn=arn,
+            shards=shards,
             contradictions=problems,
         )
 
+    errors = await for_each_stream(clients, rows, verify_stream, roles)
+    for arn, error in errors.items():
+        is_gone = isinstance(error, StreamMissingError | StreamRecreatedError)
+        severity = Severity.CRITICAL if is_gone else Severity.WARNING
+        reports[arn] = StreamVerdicts(
+            severity=severity.label, stream_arn=arn, problem=str(error)
+        )
+    streams = [reports[arn] for arn in rows]
+    parts: list[_Part] = [
+        part
+        for stream in streams
+        for part in (stream, *stream.shards, *stream.contradictions)
+    ]
+    severities = [Severity[part.severity.upper()] for part in parts]
+    severities += [Severity.CRITICAL] if snapshot.corrupt else []
+    return VerifyReport(
+        app=app,
+        table=table,
+        worst=max(severities, default=Severity.NOTE).label,
+        streams=streams,
+        problems=list(snapshot.corrupt),
+    )
 
-def _shard(row: ShardRow, verdict: Verdict) -> ShardVerdict:
+
+async def _verify(
+    sampler: ShardSampler, row: ShardRow, listing: Sequence[Shard], info: StreamInfo
+) -> ShardVerdict:
+    verdict = await check_position(sampler, row, listing, info)
     position = row.position
     return ShardVerdict(
         severity=verdict.severity.label,

@@ -22,11 +22,9 @@ __all__ = ["aws", "environment", "run"]
 
 
 def parser(*, jsonl: bool, key: str | None) -> LineParser:
-    return LineParser(
-        jsonl=jsonl,
-        key=None if key is None else parse_key(key),
-        chance=random.Random(1),
-    )
+    key = key if key or jsonl else "random"
+    source = None if key is None else parse_key(key, random.Random(1))
+    return LineParser(jsonl=jsonl, key=source)
 
 
 @given(st.lists(st.binary(max_size=9)), st.lists(st.integers(1, 9)))
@@ -74,7 +72,7 @@ def test_a_line_is_a_record_or_has_a_reason(
 
 def test_an_unprintable_key_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"--key 'constant:\\udcff'"):
-        parse_key("constant:\udcff")
+        parse_key("constant:\udcff", random.Random(1))
 
 
 def test_the_memory_for_an_endless_line_is_bounded() -> None:
