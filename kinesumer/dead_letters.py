@@ -1,7 +1,6 @@
 """Dead letters: records that no handler could process."""
 
-from kinesumer.handlers.dead_letters.base import DeadLetters
-from kinesumer.handlers.dead_letters.letter import DeadLetter
+from kinesumer.handlers.dead_letters.letter import DeadLetter, DeadLetters
 from kinesumer.handlers.dead_letters.targets import check_target, open_dead_letters
 
 __all__ = ["DeadLetter", "DeadLetters", "check_target", "open_dead_letters"]

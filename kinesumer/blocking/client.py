@@ -30,10 +30,9 @@ from kinesumer.decoding.decoders import (
 )
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.handlers import Middleware, RetryPolicy
-from kinesumer.handlers.dead_letters.base import DeadLetterFunction
+from kinesumer.handlers.dead_letters.letter import DeadLetterFunction
 from kinesumer.handlers.failure_policy import OnFailure
-from kinesumer.handlers.handler import Handle, Handlers, RunKeywords
-from kinesumer.handlers.retry import DEFAULT_LIMIT
+from kinesumer.handlers.handler import DEFAULT_LIMIT, Handle, Handlers, RunKeywords
 from kinesumer.handlers.tracing import Traceparent
 from kinesumer.model.owned import (
     OnAssigned,

@@ -1,7 +1,7 @@
 """The parts of ``client.run()``, which calls a function with records or batches."""
 
+from kinesumer.handlers.failure_policy import RetryPolicy
 from kinesumer.handlers.handler import Handler
-from kinesumer.handlers.middleware import Middleware
-from kinesumer.handlers.retry import RetryPolicy
+from kinesumer.handlers.handler_function import Middleware
 
 __all__ = ["Handler", "Middleware", "RetryPolicy"]

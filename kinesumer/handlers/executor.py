@@ -10,11 +10,20 @@ from typing import Any
 
 from kinesumer.consuming.suspects import Suspects
 from kinesumer.errors import DecodeError, PoisonRecordError
-from kinesumer.handlers.decoded_records import RecordDecoding
-from kinesumer.handlers.failure_policy import FailurePolicy, log_first_failure
-from kinesumer.handlers.invokers import Gate, HandlerInvoker, NotAwaitedError
-from kinesumer.handlers.retry import HOLD_WAITS, Failure, RetryPolicy, call_again
-from kinesumer.handlers.shard_queue import WorkItem
+from kinesumer.handlers.failure_policy import (
+    HOLD_WAITS,
+    FailurePolicy,
+    RetryPolicy,
+    call_again,
+    log_first_failure,
+)
+from kinesumer.handlers.invokers import (
+    Gate,
+    HandlerInvoker,
+    NotAwaitedError,
+    RecordDecoding,
+)
+from kinesumer.handlers.shard_queue import Failure, WorkItem
 from kinesumer.handlers.tracing import Tracing
 from kinesumer.model.records import Record
 from kinesumer.ports import Clock

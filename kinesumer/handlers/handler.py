@@ -1,24 +1,35 @@
-"""Declare a handler and its options, as the user gives them to ``run()``."""
+"""Declare a handler and its options as the user gives them, and check them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from types import UnionType
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
-from kinesumer.decoding.decoders import Decode
-from kinesumer.handlers.dead_letters.base import DeadLetterFunction
-from kinesumer.handlers.failure_policy import OnFailure
-from kinesumer.handlers.middleware import Middleware
-from kinesumer.handlers.retry import RetryPolicy
-from kinesumer.handlers.tracing import Traceparent
+from kinesumer.decoding.decoders import Decode, Decoder, read_decoder
+from kinesumer.errors import ConfigurationError, DecodeError
+from kinesumer.handlers.dead_letters.letter import DeadLetterFunction
+from kinesumer.handlers.failure_policy import OnFailure, RetryPolicy
+from kinesumer.handlers.handler_function import (
+    HandlerFunction,
+    Middleware,
+    read_function,
+    wrapped,
+)
+from kinesumer.handlers.tracing import Traceparent, read_traceparent
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.streams import StartLike
 from kinesumer.model.times import UntilLike
+from kinesumer.model.validation import require_list
 
 V = TypeVar("V")
+MAX_CONCURRENCY = 10_000
+# Few enough to look through by hand. More than the bad records that a faulty producer
+# usually writes to one shard before it is stopped.
+DEFAULT_LIMIT = 100
 
 
 Handle = Callable[[Record[V]], object] | Callable[[Batch[V]], object]
@@ -91,3 +102,108 @@ class Handler:
     """The place of the producer's W3C trace context in a record."""
     decode: Decode[Any] | UnionType | None = None
     """The decoder of the records that the function gets."""
+
+
+class RunOptions(NamedTuple):
+    """A handler's checked options, with the defaults filled in."""
+
+    # What the user declared.
+    declared: Handler
+    function: HandlerFunction
+    # Maximum number of simultaneous calls for one shard.
+    concurrency: int
+    on_failure: OnFailure
+    dead_letters: str | DeadLetterFunction | None
+    dead_letter_limit: float
+    retries: RetryPolicy
+    traceparent: Traceparent | None
+    decoder: Decoder | None
+
+
+def read_run_options(
+    handler: object, **defaults: Unpack[HandlerDefaults]
+) -> RunOptions:
+    """Check a function or a Handler, with the options of ``run()`` as defaults.
+
+    Raises ConfigurationError.
+    """
+    declared = handler if isinstance(handler, Handler) else Handler(handler)  # type: ignore[arg-type]
+    options: dict[str, Any] = {**defaults}
+    if declared.dead_letters is not None:
+        options["on_failure"] = None
+    if declared.on_failure not in (None, "dead-letter"):
+        options["dead_letters"] = None
+    own = {field.name: getattr(declared, field.name) for field in fields(declared)}
+    options |= {name: value for name, value in own.items() if value is not None}
+    return _checked(declared, **options)
+
+
+def _checked(
+    declared: Handler,
+    function: object = None,
+    *,
+    batch: bool | None = None,
+    concurrency: int = 1,
+    on_failure: OnFailure | None = None,
+    dead_letters: str | DeadLetterFunction | None = None,
+    dead_letter_limit: float = DEFAULT_LIMIT,
+    retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
+    middleware: Sequence[Middleware] = (),
+    traceparent: Any = None,
+    decode: Any = None,
+) -> RunOptions:
+    if type(concurrency) is not int or not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise ConfigurationError(
+            f"concurrency={concurrency!r} must be a whole number from 1 "
+            f"to {MAX_CONCURRENCY:,}"
+        )
+    if not isinstance(retries, RetryPolicy):
+        raise ConfigurationError(f"retries={retries!r} must be a RetryPolicy")
+    hooks = require_list("middleware", middleware)
+    return RunOptions(
+        declared,
+        wrapped(read_function(function, batch), hooks),
+        concurrency,
+        _policy(on_failure, dead_letters),
+        dead_letters,
+        read_limit(dead_letter_limit),
+        # A record that cannot be decoded now cannot be decoded later.
+        replace(retries, non_retryable=(*retries.non_retryable, DecodeError)),
+        read_traceparent(traceparent),
+        read_decoder(decode),
+    )
+
+
+def _policy(
+    on_failure: OnFailure | None, dead_letters: str | DeadLetterFunction | None
+) -> OnFailure:
+    """Return the policy for records that fail after all retries."""
+    if on_failure is not None and on_failure not in get_args(OnFailure):
+        known = ", ".join(get_args(OnFailure))
+        raise ConfigurationError(f"on_failure={on_failure!r} must be one of {known}")
+    if dead_letters is None:
+        if on_failure == "dead-letter":
+            raise ConfigurationError(
+                "on_failure='dead-letter' needs a target: give run() dead_letters="
+            )
+        return on_failure or "stop-client"
+    from kinesumer.handlers.dead_letters.targets import check_target
+
+    check_target(dead_letters)
+    if on_failure not in (None, "dead-letter"):
+        raise ConfigurationError(
+            f"dead_letters= has no effect with on_failure={on_failure!r}: leave one "
+            "of them out"
+        )
+    return "dead-letter"
+
+
+def read_limit(limit: object) -> float:
+    """Return a checked limit; infinite if there is none."""
+    if limit == math.inf or (type(limit) is int and limit >= 1):
+        assert isinstance(limit, int | float)
+        return limit
+    raise ConfigurationError(
+        f"dead_letter_limit={limit!r} must be a whole number of at least 1, or "
+        "math.inf for no limit"
+    )

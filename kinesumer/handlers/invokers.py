@@ -1,4 +1,4 @@
-"""Call handlers with records or batches, in the event loop or in a thread."""
+"""Decode records, and call handlers with them, in the event loop or in a thread."""
 
 from __future__ import annotations
 
@@ -6,22 +6,159 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.turns import TURN_SECONDS, Turns
-from kinesumer.errors import ConfigurationError
+from kinesumer.core.work_queue import MAX_AT_ONCE
+from kinesumer.decoding.decoders import Decoder
+from kinesumer.errors import ConfigurationError, DecodeError
+from kinesumer.handlers.handler_function import HandlerFunction
 from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped, WorkItem
-from kinesumer.handlers.signature import HandlerFunction
-from kinesumer.model.records import Record
+from kinesumer.model.records import Record, decode_error
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
+from kinesumer.runtime.decompression import DECOMPRESSED, DecompressionRoom
 from kinesumer.runtime.threads import NotCalledError, Threads
 
 
 class NotAwaitedError(ConfigurationError):
     """A handler that isn't async returned an awaitable."""
+
+
+class Gate:
+    """Delays user code until the lease is valid and other tasks have had time.
+
+    User code pauses regularly, so that other tasks of the event loop can run.
+
+    The queues of all shards pause together, and then take turns. If each queue paused
+    by itself, the handlers of all shards could run in one step of the event loop.
+    """
+
+    def __init__(self, clock: Clock, busy_since: Callable[[], float | None]) -> None:
+        """``busy_since`` returns when the running handler began, or None."""
+        # The time of the next pause. From then on, user code has to wait for it.
+        self.due: float = 0.0
+        self._clock = clock
+        self._lag = LoopLag(clock.now, busy_since)
+        self._waiting: Turns[ShardQueue, asyncio.Future[None]] = Turns()
+        self._pausing: asyncio.Task[None] | None = None
+
+    async def __call__(self, item: WorkItem) -> None:
+        """Wait until the lease is valid and no pause is due. Raises ShardStopped."""
+        queue, lease = item.queue, item.queue.owned.lease
+        while True:
+            if self._clock.now() >= self.due:
+                await self._wait_turn(queue)
+            # The shard may have been given up during the pause.
+            if queue.work.is_over:
+                raise ShardStopped
+            if lease.permits(self._clock.now()):
+                self._waiting.begin(queue)
+                return
+            await queue.sleep(CHECK_SECONDS)
+
+    async def _wait_turn(self, queue: ShardQueue) -> None:
+        """Wait until the caller's turn after a pause."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.put(queue, future)
+        if self._pausing is None or self._pausing.done():
+            self._pausing = loop.create_task(self._pause())
+        await future
+
+    async def _pause(self) -> None:
+        while self._waiting:
+            await yield_to_loop(self._lag.seconds())
+            self._lag.start()
+            self.due = self._clock.now() + TURN_SECONDS
+            while self._waiting and self._clock.now() < self.due:
+                _, future = self._waiting.take()
+                if not future.done():
+                    future.set_result(None)
+                    await asyncio.sleep(0)  # let the handler run
+
+
+@dataclass(frozen=True)
+class RecordDecoding:
+    """Decodes records in the event loop, in order, right before a handler's call.
+
+    The work item keeps its records as they are. If a call is repeated, its records are
+    decoded again, so a handler never gets a value that a failed call has changed.
+    """
+
+    _decoder: Decoder
+    _gate: Gate
+    _clock: Clock
+    # Whether the handler takes batches.
+    _whole: bool
+    # Whether the records that cannot be decoded are taken out of a batch, and given up
+    # first. Otherwise a batch ends before such a record.
+    _takes_out: bool
+    # What the decoded records of all items may be decompressed to. While it is full,
+    # an item gets one record at a time.
+    _room: DecompressionRoom
+
+    async def __call__(self, item: WorkItem, stop: int) -> list[Record[Any]]:
+        """Return the next records of an item, decoded, up to ``stop`` or earlier.
+
+        Raises DecodeError if the next record, ``item.done``, cannot be decoded. Raises
+        ShardStopped, and errors of the decoder of which no record is the cause.
+        """
+        self.release(item)
+        first = item.done
+        if not self._whole:
+            stop = min(stop, first + MAX_AT_ONCE)
+        decoded: list[Record[Any]] = []
+        failed: dict[int, DecodeError] = {}
+        began = self._clock.now()
+        item.activity = "the decoder"
+        try:
+            for index in range(first, stop):
+                if decoded and self._room.is_full:
+                    break
+                if self._clock.now() >= self._gate.due:
+                    item.busy_since = None
+                    await self._gate(item)
+                item.busy_since = self._clock.now()
+                before = DECOMPRESSED.total
+                try:
+                    decoded.append(await self._decode(item.records[index]))
+                except DecodeError as error:
+                    failed[index] = error
+                    if index == first or not self._takes_out:
+                        break
+                finally:
+                    self._count(item, DECOMPRESSED.total - before)
+        finally:
+            item.busy_since, item.activity = None, "user code"
+            item.seconds += self._clock.now() - began
+        if failed and self._takes_out and first not in failed:
+            item.move_forward(list(failed), stop)
+            raise next(iter(failed.values()))
+        if first in failed:
+            raise failed[first]
+        return decoded
+
+    def release(self, item: WorkItem) -> None:
+        """Give back the room of the records that an item had decoded."""
+        self._count(item, -item.decompressed)
+
+    def _count(self, item: WorkItem, decompressed: int) -> None:
+        item.decompressed += decompressed
+        self._room.take(decompressed)
+
+    async def _decode(self, record: Record) -> Record[Any]:
+        try:
+            return await self._decoder.decode(record)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Only something that the decoder awaited was cancelled.
+            raise decode_error(record, error) from error
 
 
 class HandlerInvoker:
@@ -111,56 +248,3 @@ def refuse_awaitable(result: Any) -> None:
         "the handler is a plain function that returned an awaitable, so nothing was "
         "done: write it with `async def`"
     )
-
-
-class Gate:
-    """Delays user code until the lease is valid and other tasks have had time.
-
-    User code pauses regularly, so that other tasks of the event loop can run.
-
-    The queues of all shards pause together, and then take turns. If each queue paused
-    by itself, the handlers of all shards could run in one step of the event loop.
-    """
-
-    def __init__(self, clock: Clock, busy_since: Callable[[], float | None]) -> None:
-        """``busy_since`` returns when the running handler began, or None."""
-        # The time of the next pause. From then on, user code has to wait for it.
-        self.due: float = 0.0
-        self._clock = clock
-        self._lag = LoopLag(clock.now, busy_since)
-        self._waiting: Turns[ShardQueue, asyncio.Future[None]] = Turns()
-        self._pausing: asyncio.Task[None] | None = None
-
-    async def __call__(self, item: WorkItem) -> None:
-        """Wait until the lease is valid and no pause is due. Raises ShardStopped."""
-        queue, lease = item.queue, item.queue.owned.lease
-        while True:
-            if self._clock.now() >= self.due:
-                await self._wait_turn(queue)
-            # The shard may have been given up during the pause.
-            if queue.work.is_over:
-                raise ShardStopped
-            if lease.permits(self._clock.now()):
-                self._waiting.begin(queue)
-                return
-            await queue.sleep(CHECK_SECONDS)
-
-    async def _wait_turn(self, queue: ShardQueue) -> None:
-        """Wait until the caller's turn after a pause."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        self._waiting.put(queue, future)
-        if self._pausing is None or self._pausing.done():
-            self._pausing = loop.create_task(self._pause())
-        await future
-
-    async def _pause(self) -> None:
-        while self._waiting:
-            await yield_to_loop(self._lag.seconds())
-            self._lag.start()
-            self.due = self._clock.now() + TURN_SECONDS
-            while self._waiting and self._clock.now() < self.due:
-                _, future = self._waiting.take()
-                if not future.done():
-                    future.set_result(None)
-                    await asyncio.sleep(0)  # let the handler run

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.core.work_queue import Work, WorkQueue
-from kinesumer.handlers.retry import Failure
 from kinesumer.runtime.failure_log import RepeatedLines
 
 NewQueue = Callable[
@@ -21,6 +20,14 @@ NewQueue = Callable[
 
 class ShardStopped(Exception):
     """The shard is given up or the client ends, so handling must stop."""
+
+
+class Failure(NamedTuple):
+    """The last error for some records, and the number of calls with them."""
+
+    error: BaseException
+    # Number of calls with these records so far.
+    calls: int
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

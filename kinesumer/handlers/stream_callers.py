@@ -12,8 +12,7 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.work_queue import KeyedWork, OrderedWork, WorkQueue
-from kinesumer.handlers.dead_letters.base import DeadLetterFunction, DeadLetters
-from kinesumer.handlers.decoded_records import RecordDecoding
+from kinesumer.handlers.dead_letters.letter import DeadLetterFunction, DeadLetters
 from kinesumer.handlers.executor import HandlerExecutor
 from kinesumer.handlers.failure_policy import (
     DeadLetterPolicy,
@@ -21,8 +20,8 @@ from kinesumer.handlers.failure_policy import (
     stop_client,
     stop_shard,
 )
-from kinesumer.handlers.invokers import Gate, HandlerInvoker
-from kinesumer.handlers.options import RunOptions
+from kinesumer.handlers.handler import RunOptions
+from kinesumer.handlers.invokers import Gate, HandlerInvoker, RecordDecoding
 from kinesumer.handlers.shard_queue import WorkItem
 from kinesumer.handlers.stream_handlers import StreamHandlers
 from kinesumer.handlers.tracing import Tracing, traced

@@ -7,8 +7,12 @@ from typing import Any, NamedTuple
 
 from kinesumer.consuming.streams import OpenStream, StreamLike, as_streams
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.handler import Handler, HandlerDefaults
-from kinesumer.handlers.options import RunOptions, read_run_options
+from kinesumer.handlers.handler import (
+    Handler,
+    HandlerDefaults,
+    RunOptions,
+    read_run_options,
+)
 from kinesumer.model.streams import Stream
 
 

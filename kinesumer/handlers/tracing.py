@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.handlers.handler_function import HandlerFunction
 from kinesumer.handlers.shard_queue import WorkItem
-from kinesumer.handlers.signature import HandlerFunction
 from kinesumer.model.records import Record
 from kinesumer.telemetry.api import Telemetry
 

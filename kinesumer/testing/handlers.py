@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.handlers.handler import Handle
-from kinesumer.handlers.signature import read_function
+from kinesumer.handlers.handler_function import read_function
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.validation import require_error_types
 from kinesumer.testing.simulation.invariants.base import ViolationError, format_events

@@ -19,12 +19,13 @@ from kinesumer.errors import (
     DeadLettersUnavailableError,
     FatalError,
 )
-from kinesumer.handlers.dead_letters.base import (
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
     ReadableDeadLetters,
     StoredEntry,
+    encode_letter,
     read_entry,
 )
-from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.files import sync_directory, write_all, write_atomically
 from kinesumer.runtime.refusals import is_refusal

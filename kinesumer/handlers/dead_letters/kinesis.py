@@ -14,13 +14,14 @@ from kinesumer.errors import (
     RecordRefusedError,
     SourceUnavailableError,
 )
-from kinesumer.handlers.dead_letters.base import (
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
     ReadableDeadLetters,
     StoredEntry,
+    encode_letter,
     put_what_fits,
     read_entry,
 )
-from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start, Stream, StreamInfo
 from kinesumer.runtime.retries import CALL_RETRIES

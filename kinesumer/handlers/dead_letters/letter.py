@@ -1,25 +1,42 @@
-"""Define dead letters (a record and its handler's error) and their JSON format."""
+"""Define dead letters (a record and its handler's error), and what stores them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Self
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
+from kinesumer.aws.clients import OpenClient
+from kinesumer.aws.errors import (
+    AwsFailure,
+    Kind,
+    describe,
+    failure_of,
+    fatal_error,
+    foreign,
+    transient_error,
+    translated_errors,
+)
 from kinesumer.errors import (
     ConfigurationError,
     CorruptDeadLetterError,
+    DeadLettersUnavailableError,
+    DeadLetterTooLargeError,
     DecodeError,
+    FatalError,
+    KinesumerError,
 )
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.records import Record
 from kinesumer.model.streams import stream_name
-from kinesumer.runtime.text import safe_str
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.text import escape_unprintable, safe_str
 from kinesumer.wire.put_records import KEY_CHARACTERS
 
 # Limits in characters. A longer text loses its middle, so that a letter is hardly
@@ -193,3 +210,115 @@ def _shortened(text: str, longest: int) -> str:
 
 def _as_utf8(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
+
+
+DeadLetterFunction = Callable[[DeadLetter], Awaitable[object]]
+
+
+class DeadLetters(Protocol):
+    """Stores dead letters. A letter is stored when ``put`` has returned.
+
+    ``put`` raises TransientError if a retry may help. Otherwise it raises
+    DeadLetterTooLargeError or another error. A retry may store a letter twice.
+    """
+
+    async def put(self, letter: DeadLetter) -> None:
+        """Store a dead letter; return when it is durable."""
+
+    async def aclose(self) -> None:
+        """Close the resources that the target opened. The default is to do nothing."""
+        return
+
+
+async def put_what_fits(
+    letter: DeadLetter, put: Callable[[DeadLetter], Awaitable[None]]
+) -> None:
+    """Put a letter, or as much of it as the target accepts.
+
+    ``put`` raises DeadLetterTooLargeError for a letter that the target does not accept.
+    Raises this error if the target accepts no part of the letter.
+    """
+    refused: DeadLetterTooLargeError | None = None
+    for part in smaller_letters(letter):
+        try:
+            await put(part)
+        except DeadLetterTooLargeError as error:
+            refused = refused or error
+            continue
+        if refused is not None:
+            logger.warning(
+                "%s. The letter was stored without the record's data. Until the "
+                "retention of stream %s ends, the data is at %s, sequence number %s",
+                refused,
+                escape_unprintable(letter.stream),
+                escape_unprintable(letter.shard_id),
+                letter.sequence_number,
+            )
+        return
+    assert refused is not None  # there is at least one part
+    raise refused
+
+
+class StoredEntry(NamedTuple):
+    """An entry of a target, with its dead letter or the reason why it is unreadable."""
+
+    receipt: object  # identifies the entry in its target
+    letter: DeadLetter | None
+    problem: str = ""
+
+
+class ReadableDeadLetters(DeadLetters, Protocol):
+    """A target whose entries can be read."""
+
+    removes: bool  # whether entries can be removed
+
+    def read(self) -> AsyncIterator[StoredEntry]:
+        """Yield all entries that are stored now."""
+
+    async def remove(self, stored: Sequence[StoredEntry]) -> None:
+        """Remove entries. Skip entries that are already removed."""
+
+
+def read_entry(receipt: object, body: bytes | str, place: str) -> StoredEntry:
+    """Parse an entry's body. If that fails, the entry's problem names ``place``."""
+    try:
+        return StoredEntry(receipt, decode_letter(body))
+    except CorruptDeadLetterError as error:
+        return StoredEntry(receipt, None, f"{place}: {error}")
+
+
+class RejectedCallError(FatalError):
+    """AWS rejected a call of SQS or S3. ``code`` is AWS's error code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+@contextmanager
+def translated(opened: OpenClient, action: str, resource: str) -> Iterator[None]:
+    """Translate errors of SQS and S3 into errors of kinesumer.
+
+    A call that failed with DeadLettersUnavailableError may succeed if it is repeated.
+    """
+    try:
+        with translated_errors(action, DeadLettersUnavailableError):
+            yield
+    except foreign() as error:
+        raise _error(failure_of(error), opened, action, resource) from error
+
+
+def _error(
+    fault: AwsFailure, opened: OpenClient, action: str, resource: str
+) -> KinesumerError:
+    call = f"{action} on {resource}"
+    message = f"{call}: {describe(fault)}"
+    if fault.kind is Kind.THROTTLED:
+        return DeadLettersUnavailableError(message)
+    unavailable = DeadLettersUnavailableError
+    passing = transient_error(fault, unavailable, call, opened.keys)
+    if passing is not None:
+        return passing
+    if fault.kind is Kind.OTHER and fault.code != "ParamValidationError":
+        return RejectedCallError(fault.code, message)
+    return fatal_error(fault, action, resource)

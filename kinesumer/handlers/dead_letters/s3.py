@@ -15,14 +15,15 @@ from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.http.connection import MAX_ANSWER_BYTES
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import AccessDeniedError, FatalError
-from kinesumer.handlers.dead_letters.base import (
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
     ReadableDeadLetters,
     RejectedCallError,
     StoredEntry,
+    encode_letter,
     read_entry,
     translated,
 )
-from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
 from kinesumer.runtime.secrets import SECRETS
 
 PARALLEL_READS = 16

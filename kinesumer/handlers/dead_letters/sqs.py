@@ -15,15 +15,16 @@ from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.endpoints import check_port, require_no_credentials
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError, DeadLetterTooLargeError, FatalError
-from kinesumer.handlers.dead_letters.base import (
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
     ReadableDeadLetters,
     RejectedCallError,
     StoredEntry,
+    encode_letter,
     put_what_fits,
     read_entry,
     translated,
 )
-from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
 from kinesumer.runtime.secrets import SECRETS
 
 # SQS's limit for any message. A queue's MaximumMessageSize may be lower.

@@ -13,12 +13,12 @@ from pathlib import Path
 from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.dead_letters.base import (
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
     DeadLetterFunction,
     DeadLetters,
     ReadableDeadLetters,
 )
-from kinesumer.handlers.dead_letters.letter import DeadLetter
 from kinesumer.model.validation import NOT_UNICODE
 from kinesumer.runtime.extras import is_posix
 

@@ -14,8 +14,11 @@ import click
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
-from kinesumer.handlers.dead_letters.letter import DeadLetter, LetterWithoutData
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
+    LetterWithoutData,
+    ReadableDeadLetters,
+)
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.times import parse_time
 from kinesumer.ops.cli.console import escape_lines, print_json, progress

@@ -16,8 +16,11 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.store_queries import find_stream
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
-from kinesumer.handlers.dead_letters.letter import DeadLetter, LetterWithoutData
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
+    LetterWithoutData,
+    ReadableDeadLetters,
+)
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.ops.group.connect import Roles, operator_context

@@ -18,8 +18,12 @@ import msgspec
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError, KinesumerError, PutFailedError
-from kinesumer.handlers.dead_letters.base import ReadableDeadLetters, StoredEntry
-from kinesumer.handlers.dead_letters.letter import DeadLetter, LetterWithoutData
+from kinesumer.handlers.dead_letters.letter import (
+    DeadLetter,
+    LetterWithoutData,
+    ReadableDeadLetters,
+    StoredEntry,
+)
 from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.model.streams import StreamInfo
 from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles

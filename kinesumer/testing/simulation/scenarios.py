@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from kinesumer.handlers.signature import HandlerFunction
+from kinesumer.handlers.handler_function import HandlerFunction
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.streams import Start
 

@@ -21,7 +21,7 @@ from kinesumer import (
     blocking,
 )
 from kinesumer.handlers import failure_policy
-from kinesumer.handlers.retry import RetryPolicy
+from kinesumer.handlers.failure_policy import RetryPolicy
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import DEFAULT_ACCOUNT
 from tests.support.key_file import KeyFile

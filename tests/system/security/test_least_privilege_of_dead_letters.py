@@ -27,7 +27,7 @@ from kinesumer import (
 )
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError
-from kinesumer.handlers.dead_letters.base import ReadableDeadLetters
+from kinesumer.handlers.dead_letters.letter import ReadableDeadLetters
 from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import Run, error_text

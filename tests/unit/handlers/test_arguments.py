@@ -14,8 +14,8 @@ import kinesumer
 from kinesumer import Batch, Middleware, Record
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.errors import ConfigurationError
-from kinesumer.handlers.options import read_run_options
-from kinesumer.handlers.signature import read_function
+from kinesumer.handlers.handler import read_run_options
+from kinesumer.handlers.handler_function import read_function
 from tests.support.world import InMemory, World, in_virtual_time
 
 if TYPE_CHECKING:

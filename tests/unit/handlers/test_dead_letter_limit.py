@@ -10,7 +10,7 @@ import pytest
 
 from kinesumer import Batch, ConfigurationError, Record
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.options import read_run_options
+from kinesumer.handlers.handler import read_run_options
 from kinesumer.model.incidents import IncidentKind
 from tests.support.handler_client import Runner
 from tests.support.world import World, in_virtual_time

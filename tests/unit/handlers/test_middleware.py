@@ -9,9 +9,8 @@ import pytest
 
 from kinesumer import Batch, Record
 from kinesumer.handlers import Middleware, RetryPolicy
-from kinesumer.handlers.middleware import wrapped
-from kinesumer.handlers.options import read_run_options
-from kinesumer.handlers.signature import read_function
+from kinesumer.handlers.handler import read_run_options
+from kinesumer.handlers.handler_function import read_function, wrapped
 from tests.support.handler_client import Runner
 from tests.support.world import World, batch_of, hold, in_virtual_time
 

@@ -24,9 +24,10 @@ from kinesumer.errors import (
     DecodeError,
     FatalError,
 )
-from kinesumer.handlers.dead_letters.base import ReadableDeadLetters, StoredEntry
 from kinesumer.handlers.dead_letters.letter import (
     LetterWithoutData,
+    ReadableDeadLetters,
+    StoredEntry,
     decode_letter,
     encode_letter,
     smaller_letters,
