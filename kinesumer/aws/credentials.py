@@ -34,17 +34,13 @@ from kinesumer.runtime.timeouts import timeout
 # Keys are renewed this long before they expire, or after half of their lifetime if
 # that is later. Botocore's own credentials do the same.
 MAX_EARLY_SECONDS = 15 * 60.0
-
 # The longest wait if the keys don't expire: reading a file again costs little.
 MAX_FILE_PAUSE_SECONDS = 5.0
-
 # A source that has not answered after this time fails, e.g. a process that hangs. AWS's
 # SDKs wait as long for an answer of STS.
 FETCH_SECONDS = 60.0
-
 # How long a thread waits for the other event loop, which user code may block.
 BORROW_SECONDS = 0.25
-
 # The name of a value in a call's context: the id of the keys that sign the call.
 CONTEXT = "kinesumer-key-id"
 

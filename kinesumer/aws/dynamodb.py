@@ -25,7 +25,6 @@ from kinesumer.ports import Write, WriteResult
 from kinesumer.wire.rows import DEFINITION, INDEX, STATE_STORE
 
 T = TypeVar("T")
-
 TABLE_VARIABLE = "KINESUMER_TABLE"
 
 

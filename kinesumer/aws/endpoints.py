@@ -15,7 +15,6 @@ from kinesumer.runtime.secrets import SECRETS
 # A password that was not encoded may have a slash, a question mark or a hash, and then
 # what follows "://" is another part of the URL for a parser.
 _USER = re.compile(r"://[^\s\"'<>]*@")
-
 # The URLs in which what follows the first slash is a key, which may have an "@".
 _KEYED = ("s3",)
 

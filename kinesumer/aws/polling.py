@@ -29,8 +29,6 @@ from kinesumer.runtime.timeouts import timeout
 from kinesumer.wire.decoder import compiled
 
 T = TypeVar("T")
-
-
 # Errors that do not depend on the format.
 _SAME_IN_JSON = (
     ExpiredIteratorError,
@@ -38,7 +36,6 @@ _SAME_IN_JSON = (
     SourceThrottledError,
     SlowAnswerError,
 )
-
 # Begins an iterator that Kinesis has not issued yet: the number of a record follows.
 _AFTER = "after:"
 

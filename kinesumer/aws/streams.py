@@ -140,7 +140,6 @@ def decode_shards(body: Body) -> tuple[list[Shard], str | None]:
 
 
 SEARCH_SECONDS = 5.0  # the longest search for a similar name
-
 _ACCOUNT = re.compile(r"under account (\d{12})")
 
 

@@ -1,14 +1,22 @@
-"""Decode records with the header of Confluent's Schema Registry."""
+"""Decode records with the header of Confluent's Schema Registry.
+
+The facts about the header come from the section "Wire format" of
+docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop.
+"""
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kinesumer.decoding.avro import T
-from kinesumer.decoding.cache import Decode
-from kinesumer.decoding.payloads import PayloadDecoders, RegistryDecoder
-from kinesumer.decoding.wire_format import parse_confluent, skip_confluent_indexes
+from kinesumer.decoding.registries import (
+    Decode,
+    PayloadDecoders,
+    RegistryDecoder,
+    varint,
+)
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import is_unicode
 
@@ -16,6 +24,10 @@ if TYPE_CHECKING:
     from kinesumer.decoding.confluent_api import ConfluentApi, StoredSchema
 
 MAX_REFERENCES = 100
+CONFLUENT_MAGIC = 0
+_CONFLUENT_HEADER = struct.Struct(">BI")
+# No Protobuf message is nested deeper: protoc allows 32 levels.
+MAX_INDEXES = 100
 
 
 class ConfluentDecoder(RegistryDecoder[T]):
@@ -105,3 +117,38 @@ class ConfluentDecoder(RegistryDecoder[T]):
                 )
             await self._collect(api, referred, schema, found, (*above, path))
             found[path] = referred.definition
+
+
+def parse_confluent(data: bytes) -> tuple[int, bytes]:
+    """Return the schema's id, and the data after the header.
+
+    The header is a zero byte and the id, 4 bytes in big-endian order. Raises ValueError
+    if the header is invalid.
+    """
+    if len(data) < _CONFLUENT_HEADER.size:
+        raise ValueError(
+            f"{len(data)} bytes are too short for Confluent's header, which has "
+            f"{_CONFLUENT_HEADER.size} bytes"
+        )
+    magic, id = _CONFLUENT_HEADER.unpack_from(data)
+    if magic != CONFLUENT_MAGIC:
+        raise ValueError(
+            f"the first byte is {magic}, but Confluent's header begins with "
+            f"{CONFLUENT_MAGIC}"
+        )
+    return id, data[_CONFLUENT_HEADER.size :]
+
+
+def skip_confluent_indexes(payload: bytes) -> bytes:
+    """Return the Protobuf message after its message indexes.
+
+    They are zigzag varints: the number of indexes, and then the indexes from the file
+    to the nested message. A number of 0 stands for the first message of the file.
+    Raises ValueError if the indexes are invalid.
+    """
+    number, end = varint(payload, 0)
+    if number & 1 or number >> 1 > MAX_INDEXES:
+        raise ValueError("the number of Protobuf message indexes is invalid")
+    for _ in range(number >> 1):
+        _, end = varint(payload, end)
+    return payload[end:]

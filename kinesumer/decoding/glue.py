@@ -1,19 +1,40 @@
-"""Decode records with the header of the AWS Glue Schema Registry."""
+"""Decode records with the header of the AWS Glue Schema Registry.
+
+The facts about the header come from the serializers' sources:
+``AWSSchemaRegistryConstants``, ``GlueSchemaRegistryDeserializerDataParser`` and
+``ProtobufWireFormatDecoder`` of github.com/awslabs/aws-glue-schema-registry.
+"""
 
 from __future__ import annotations
 
+import struct
+import zlib
+from enum import IntEnum
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from kinesumer.decoding.avro import T
-from kinesumer.decoding.cache import Decode
-from kinesumer.decoding.payloads import PayloadDecoders, RegistryDecoder
-from kinesumer.decoding.wire_format import parse_glue, skip_glue_index
+from kinesumer.decoding.registries import (
+    Decode,
+    PayloadDecoders,
+    RegistryDecoder,
+    varint,
+)
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_text
+from kinesumer.runtime.decompression import DECOMPRESSED
 
 MAX_DECOMPRESSED_BYTES = 16 << 20
+GLUE_VERSION = 3
+_GLUE_HEADER = struct.Struct(">BB16s")
+
+
+class Compression(IntEnum):
+    """The compression bytes of the Glue Schema Registry's header."""
+
+    NONE = 0
+    ZLIB = 5
 
 
 class GlueDecoder(RegistryDecoder[T]):
@@ -91,3 +112,62 @@ class GlueDecoder(RegistryDecoder[T]):
             )
         schema = f"schema version {id} ({version.arn})"
         return self._payloads.make(schema, version.data_format, version.definition, ())
+
+
+def parse_glue(data: bytes, max_decompressed_bytes: int) -> tuple[UUID, bytes]:
+    """Return the schema version's id, and the data without header and compression.
+
+    The header is a version byte (3), a compression byte (0: none, 5: zlib) and the id,
+    a UUID of 16 bytes. Raises ValueError if the header or the compressed data is
+    invalid, or if the decompressed data exceeds ``max_decompressed_bytes``.
+    """
+    if len(data) < _GLUE_HEADER.size:
+        raise ValueError(
+            f"{len(data)} bytes are too short for the header of the Glue Schema "
+            f"Registry, which has {_GLUE_HEADER.size} bytes"
+        )
+    version, compression, id = _GLUE_HEADER.unpack_from(data)
+    if version != GLUE_VERSION:
+        raise ValueError(
+            f"the first byte is {version}, but data of the Glue Schema Registry begins "
+            f"with {GLUE_VERSION}"
+        )
+    payload = data[_GLUE_HEADER.size :]
+    if compression == Compression.NONE:
+        return UUID(bytes=id), payload
+    if compression != Compression.ZLIB:
+        raise ValueError(
+            f"the compression byte is {compression}, but the Glue Schema Registry has "
+            f"only {Compression.NONE} (none) and {Compression.ZLIB} (zlib)"
+        )
+    return UUID(bytes=id), _decompressed(payload, max_decompressed_bytes)
+
+
+def _decompressed(data: bytes, max_bytes: int) -> bytes:
+    decompressor = zlib.decompressobj()
+    try:
+        plain = decompressor.decompress(data, max_bytes + 1)
+    except zlib.error as error:
+        raise ValueError(f"the compressed data is corrupt: {error}") from error
+    if len(plain) > max_bytes:
+        raise ValueError(
+            f"{len(data):,} bytes decompress to more than the limit of {max_bytes:,} "
+            "bytes (max_decompressed_bytes)"
+        )
+    DECOMPRESSED.add(len(plain))
+    if not decompressor.eof:
+        raise ValueError("the compressed data is truncated")
+    if decompressor.unused_data:
+        extra = len(decompressor.unused_data)
+        raise ValueError(f"{extra:,} bytes follow the end of the compressed data")
+    return plain
+
+
+def skip_glue_index(payload: bytes) -> bytes:
+    """Return the Protobuf message after its message index, which is one varint.
+
+    The index is the message's rank among all messages of the schema, ordered by name.
+    Raises ValueError if the index is invalid.
+    """
+    _, end = varint(payload, 0)
+    return payload[end:]

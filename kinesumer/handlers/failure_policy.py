@@ -31,9 +31,7 @@ from kinesumer.telemetry.api import Telemetry
 # A policy returns normally if the failed record counts as handled. Otherwise it
 # raises an error.
 FailurePolicy = Callable[[WorkItem, Failure], Awaitable[None]]
-
 OnFailure = Literal["dead-letter", "stop-shard", "stop-client"]
-
 MAX_ATTEMPTS = 1_000_000
 
 
@@ -83,7 +81,6 @@ class RetryPolicy:
 # Waits between two calls while a shard is held. A dependency that is back is noticed
 # within half a minute, and is not flooded before.
 HOLD_WAITS = RetryPolicy(initial_delay_seconds=1.0, max_delay_seconds=30.0)
-
 # The attempts take about 45 s. A longer outage of the target stops the client.
 PUT_RETRIES = RetryPolicy(
     max_attempts=10,

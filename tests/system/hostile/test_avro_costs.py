@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.decoding.avro import AvroSchema, payload_decoder
-from kinesumer.decoding.avro_costs import (
+from kinesumer.decoding.avro import (
     MAX_DECIMAL_BYTES,
     MAX_FREE_VALUES,
     MAX_VALUES_PER_BYTE,
     MAX_VARINT_BYTES,
+    AvroSchema,
+    payload_decoder,
 )
 from tests.support.steps import growth, peak_bytes
 

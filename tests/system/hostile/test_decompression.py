@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from kinesumer import Batch
-from kinesumer.decoding.wire_format import parse_glue
+from kinesumer.decoding.glue import parse_glue
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.runtime.decompression import DECOMPRESSED

@@ -14,7 +14,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from kinesumer import ConfigurationError, FatalError
 from kinesumer.core.backoff import Backoff
-from kinesumer.decoding import cache, confluent_api
+from kinesumer.decoding import confluent_api, registries
 from kinesumer.errors import SchemaRegistryUnavailableError
 from kinesumer.schemas import ConfluentDecoder
 from kinesumer.testing import record
@@ -60,8 +60,8 @@ class StubRegistry:
 
 @pytest.fixture
 async def registry(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StubRegistry]:
-    hurried = cache.RETRIES._replace(backoff=Backoff(0.0, 0.0))
-    monkeypatch.setattr(cache, "RETRIES", hurried)
+    hurried = registries.RETRIES._replace(backoff=Backoff(0.0, 0.0))
+    monkeypatch.setattr(registries, "RETRIES", hurried)
     stub = StubRegistry()
     runner = web.AppRunner(server := web.Application())
     server.router.add_get("/{path:.*}", stub.answer)

@@ -17,7 +17,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 import kinesumer.aws.glue
 from kinesumer import ConfigurationError
 from kinesumer.core.backoff import Backoff
-from kinesumer.decoding import cache
+from kinesumer.decoding import registries
 from kinesumer.errors import SchemaRegistryUnavailableError
 from kinesumer.schemas import GlueDecoder
 from kinesumer.testing import record
@@ -158,8 +158,8 @@ async def test_a_registry_that_is_down_is_named_after_some_attempts(
     registry: GlueRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    hurried = cache.RETRIES._replace(backoff=Backoff(0.0, 0.0))
-    monkeypatch.setattr(cache, "RETRIES", hurried)
+    hurried = registries.RETRIES._replace(backoff=Backoff(0.0, 0.0))
+    monkeypatch.setattr(registries, "RETRIES", hurried)
     id = uuid4()
     decode = GlueDecoder()
     with pytest.raises(
