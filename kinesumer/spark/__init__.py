@@ -5,8 +5,8 @@ environment so that PySpark finds a Java, and so that Spark's workers use this P
 interpreter. If there is no Java, a warning says how to get one.
 """
 
+from kinesumer.spark.jvm import prepare
 from kinesumer.spark.options.streams import streams_option
-from kinesumer.spark.runtime.jvm import prepare
 
 __all__ = ["streams_option"]
 

@@ -24,12 +24,12 @@ from kinesumer.model.positions import Offset
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import Task
-from kinesumer.spark.runtime.driver_process import (
+from kinesumer.spark.process import (
     collect_garbage_rarely,
+    event_loop_thread,
     stop_on_sigterm,
     warn_of_other_loads,
 )
-from kinesumer.spark.runtime.event_loop import event_loop_thread
 from kinesumer.wire.query_offsets import from_json, to_json
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class BatchReader(DataSourceReader):
 def _new_driver(options: ReadOptions) -> Driver:
     # Imported late: Spark also loads readers in processes that don't plan batches.
     from kinesumer.spark.planning.driver import Driver
-    from kinesumer.spark.runtime.process_cache import sources
+    from kinesumer.spark.process_cache import sources
 
     shared = sources(options.connection)
     driver = Driver(options, shared.open)

@@ -43,8 +43,8 @@ from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.spark.options.parser import WriteOptions
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, event_loop_thread
-from kinesumer.spark.runtime.process_cache import sources
+from kinesumer.spark.process import PLAN_RETRIES, event_loop_thread
+from kinesumer.spark.process_cache import sources
 from kinesumer.wire.put_records import Entry, refusal
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 )
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.spark.jvm import require_pyspark
 from kinesumer.spark.options.parser import (
     connection_from,
     parse_read,
@@ -21,7 +22,6 @@ from kinesumer.spark.options.parser import (
     without_table_properties,
 )
 from kinesumer.spark.options.table import BATCH, DEFAULT_SCHEMA, STREAM
-from kinesumer.spark.runtime.jvm import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -56,7 +56,7 @@ from kinesumer.spark.mirror.membership import Membership
 from kinesumer.spark.mirror.shard_row_mirror import ShardRowMirror
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.streams import UNKNOWN
-from kinesumer.spark.runtime.process_cache import sources
+from kinesumer.spark.process_cache import sources
 
 # The maximum time for writing the last positions when the query stops, and then for
 # leaving the group. It is short, because Spark may soon kill the process.

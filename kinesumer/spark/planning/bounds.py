@@ -25,7 +25,7 @@ from kinesumer.model.positions import (
 )
 from kinesumer.model.streams import Shard, Start, StreamInfo, stream_name
 from kinesumer.spark.planning.search import last_position
-from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
+from kinesumer.spark.process import PLAN_RETRIES, for_each
 
 if TYPE_CHECKING:
     from kinesumer.spark.planning.stream_state import StreamState

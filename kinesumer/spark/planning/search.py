@@ -16,7 +16,7 @@ from kinesumer.core.batch_limits import ProbedRecord
 from kinesumer.core.batch_plan import Probed
 from kinesumer.model.positions import BEGINNING, END, After, ShardPosition
 from kinesumer.model.streams import Shard
-from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
+from kinesumer.spark.process import PLAN_RETRIES, for_each
 
 if TYPE_CHECKING:
     from kinesumer.spark.planning.stream_state import StreamState

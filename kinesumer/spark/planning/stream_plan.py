@@ -41,7 +41,7 @@ from kinesumer.model.streams import ShardKey, Start
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.planning.search import TipSearch
 from kinesumer.spark.planning.stream_state import FIRST_SAMPLE, StreamState
-from kinesumer.spark.runtime.event_loop import PLAN_RETRIES, for_each
+from kinesumer.spark.process import PLAN_RETRIES, for_each
 
 MAX_SAMPLED = 2_000  # the maximum number of a shard's records that limits may need
 # In one shard, a batch may end earlier than in the others: by up to NEAR_SECONDS, but

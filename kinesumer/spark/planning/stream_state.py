@@ -25,7 +25,7 @@ from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.service_time import ServiceTime, reached_time
 from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after, unproven
 from kinesumer.spark.planning.probe import ShardProbe
-from kinesumer.spark.runtime.event_loop import MAX_OUTAGE_SECONDS, PLAN_RETRIES
+from kinesumer.spark.process import MAX_OUTAGE_SECONDS, PLAN_RETRIES
 
 # The maximum size of a sample, by which a probe learns a shard's rate, and the number
 # of records in a sample while their size is unknown.

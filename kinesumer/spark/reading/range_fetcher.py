@@ -32,9 +32,8 @@ from kinesumer.runtime.failure_log import FailureLog
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after
 from kinesumer.spark.planning.tasks import ShardRange
-from kinesumer.spark.reading.range_filter import RangeFilter
-from kinesumer.spark.reading.rows import Columns, RecordRows, Rows, parse
-from kinesumer.spark.runtime.process_cache import IteratorCache, Paces
+from kinesumer.spark.process_cache import IteratorCache, Paces
+from kinesumer.spark.reading.rows import Columns, RangeFilter, RecordRows, Rows, parse
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 

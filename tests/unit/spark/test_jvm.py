@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kinesumer.spark.runtime import jvm
+from kinesumer.spark import jvm
 
 
 def java(directory: Path, version: str | None, says: str = "") -> Path:

@@ -6,7 +6,7 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.spark.runtime.process_cache import ITERATOR_SECONDS, IteratorCache
+from kinesumer.spark.process_cache import ITERATOR_SECONDS, IteratorCache
 
 SHARD, AFTER = ShardKey("orders", "shardId-000000000000"), Position("7")
 

@@ -17,10 +17,10 @@ from kinesumer import AccessDeniedError, ConfigurationError, StreamMissingError
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.producer.put_stream import PutCounts
+from kinesumer.spark import process as thread
 from kinesumer.spark.options.parser import connection_from, parse_write
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.runtime import event_loop as thread
-from kinesumer.spark.runtime.process_cache import close_sources, sources
+from kinesumer.spark.process_cache import close_sources, sources
 from kinesumer.spark.sink import (
     BatchWriter,
     RejectedRowError,

@@ -1,7 +1,8 @@
-"""Test what the process that plans batches sets up: garbage, SIGTERM, warnings."""
+"""Test what a process of Spark sets up: garbage, SIGTERM, warnings and one loop."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import subprocess
@@ -12,13 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from kinesumer.spark.runtime.driver_process import (
+from kinesumer.errors import SourceUnavailableError
+from kinesumer.spark.process import (
     FILE,
+    MAX_OUTAGE_SECONDS,
     NEW_OBJECTS,
+    PLAN_RETRIES,
     collect_garbage_rarely,
+    event_loop_thread,
+    for_each,
     stop_on_sigterm,
     warn_of_other_loads,
 )
+from tests.support.spark_query import World, simulated
 
 
 def test_a_load_warns_of_another_one_that_runs(
@@ -79,3 +86,49 @@ def test_the_planning_process_looks_for_garbage_rarely() -> None:
         assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
     finally:
         gc.set_threshold(*usual)
+
+
+@pytest.mark.parametrize("lacks_credentials", [False, True])
+@simulated()
+async def test_a_call_is_retried_for_two_minutes_or_until_there_are_credentials(
+    world: World, lacks_credentials: bool
+) -> None:
+    over = world.clock.now() + 3 * MAX_OUTAGE_SECONDS
+
+    async def call() -> str:
+        if world.clock.now() < over:
+            error = SourceUnavailableError("no answer")
+            error.lacks_credentials = lacks_credentials
+            raise error
+        return "answer"
+
+    if lacks_credentials:
+        assert await PLAN_RETRIES.call(call) == "answer"
+        return
+    with pytest.raises(SourceUnavailableError):
+        await PLAN_RETRIES.call(call)
+    left = over - world.clock.now()
+    assert left == pytest.approx(2 * MAX_OUTAGE_SECONDS, abs=10)
+
+
+@simulated()
+async def test_work_on_many_items_stops_at_the_first_error(world: World) -> None:
+    done = []
+
+    async def work(item: int) -> None:
+        await asyncio.sleep(item)
+        if item == 3:
+            raise SourceUnavailableError("three")
+        done.append(item)
+
+    with pytest.raises(SourceUnavailableError, match="three"):
+        await for_each(range(1_000), work)
+    assert done == [0, 1, 2]
+
+
+def test_a_process_has_one_loop() -> None:
+    async def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    assert event_loop_thread() is event_loop_thread()
+    assert event_loop_thread().run(loop()) is event_loop_thread().loop

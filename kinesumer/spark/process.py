@@ -1,21 +1,82 @@
-"""Sets up the Python process in which Spark plans the batches of a query."""
+"""Sets up a Python process of Spark: its event loop, its signals and its memory."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
 import signal
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
+
+from kinesumer.config import MAX_CONNECTIONS
+from kinesumer.errors import (
+    ExpiredIteratorError,
+    SourceUnavailableError,
+    ThreadRefusedError,
+)
+from kinesumer.runtime.refusals import start_thread
+from kinesumer.runtime.retries import Retries
+from kinesumer.runtime.tasks import gather_or_cancel
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
-
+T = TypeVar("T")
 FILE = "kinesumer-loads"
 # Python's default is 700 new objects (2,000 as of Python 3.13).
 NEW_OBJECTS = 100_000
+# The query fails if Kinesis doesn't answer for this long.
+MAX_OUTAGE_SECONDS = 120.0
+PLAN_RETRIES = Retries(
+    (SourceUnavailableError, ExpiredIteratorError),
+    max_seconds=MAX_OUTAGE_SECONDS,
+    waits_for_credentials=True,
+)
+
+
+class EventLoopThread:
+    """An event loop that runs until the process ends."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
+        try:
+            start_thread(self.loop.run_forever, "kinesumer-spark")
+        except ThreadRefusedError:
+            self.loop.close()
+            raise
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        """Run a coroutine on the loop; return its result or raise its exception."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+
+def event_loop_thread() -> EventLoopThread:
+    """Return the loop of this process. The first call starts it.
+
+    Spark forks its workers, and threads don't survive a fork.
+    """
+    return _event_loop_thread(os.getpid())
+
+
+@cache
+def _event_loop_thread(_process: int) -> EventLoopThread:
+    return EventLoopThread()
+
+
+async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
+    """Await ``work`` for all items, as many as connections. Stop at an error."""
+    waiting = list(items)
+    queue = iter(waiting)  # shared: while one worker is busy, the others take the rest
+
+    async def worker() -> None:
+        for item in queue:
+            await work(item)
+
+    await gather_or_cancel(worker() for _ in waiting[:MAX_CONNECTIONS])
 
 
 def collect_garbage_rarely() -> None:

@@ -1,1 +1,0 @@
-"""Manages the event loop, Java and the AWS clients in Spark's Python processes."""
