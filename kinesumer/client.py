@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from types import TracebackType, UnionType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.driver import DeliveryDriver
 from kinesumer.consuming.owned_report import (
     report_assignment,
     report_lag,
@@ -181,14 +182,23 @@ class Kinesumer(ForAsyncio):
         function runs on the event loop. An error of one ends the iteration.
         """
         checked, position, end = self._lifecycle.check(streams, start, until)
-        clock, auto = self._ports.clock, self.config.commit == "auto"
-        policy = read_policy(decode, on_decode_error, clock)
-        delivery = RecordDelivery(
-            clock, acks_by_asking=auto, policy=policy, limit=limit
+        delivery = self._new_delivery(
+            clock=self._ports.clock,
+            acks_by_asking=self.config.commit == "auto",
+            policy=read_policy(decode, on_decode_error, self._ports.clock),
+            limit=limit,
         )
         delivery.until = end
-        delivery.callbacks = read_callbacks(on_assigned, on_revoked, in_threads=False)
-        return Records(delivery, self._lifecycle.prepare(delivery, checked, position))
+        delivery.callbacks = read_callbacks(
+            on_assigned, on_revoked, in_threads=not delivery.shares_loop
+        )
+        starter = self._lifecycle.prepare(delivery, checked, position)
+        records: Records[Any] = self._new_records(delivery, starter)
+        return records
+
+    # The blocking client delivers to a thread instead.
+    _new_delivery: Callable[..., DeliveryDriver] = RecordDelivery
+    _new_records: Callable[..., Any] = Records
 
     @overload
     async def run(

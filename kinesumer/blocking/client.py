@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType, UnionType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from anyio.from_thread import start_blocking_portal
 
@@ -17,7 +18,7 @@ from kinesumer.aws.dynamodb import StateTable
 from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.config import Config
-from kinesumer.consuming.assignment_callbacks import read_callbacks
+from kinesumer.consuming.delivery_protocol import Starter
 from kinesumer.consuming.streams import StreamLike, Streams
 from kinesumer.coordination.connections import Ports
 from kinesumer.decoding.decoders import (
@@ -25,62 +26,46 @@ from kinesumer.decoding.decoders import (
     ConsumeKeywords,
     Decode,
     DecodeKeywords,
-    OnDecodeError,
-    read_policy,
 )
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
-from kinesumer.handlers import Middleware, RetryPolicy
-from kinesumer.handlers.dead_letters.letter import DeadLetterFunction
-from kinesumer.handlers.failure_policy import OnFailure
-from kinesumer.handlers.handler import DEFAULT_LIMIT, Handle, Handlers, RunKeywords
-from kinesumer.handlers.tracing import Traceparent
+from kinesumer.handlers.handler import Handle, Handlers, RunKeywords
 from kinesumer.model.owned import (
-    OnAssigned,
-    OnRevoked,
     ShardAssignment,
     ShardLag,
     ShardPositions,
 )
 from kinesumer.model.records import Record
-from kinesumer.model.streams import ShardKey, Start, StartLike
-from kinesumer.model.times import UntilLike
+from kinesumer.model.streams import ShardKey
 from kinesumer.model.validation import ForThreads, require_flag
 from kinesumer.runtime.refusals import refusal_errors, require_system_threads
 from kinesumer.runtime.stop_signals import StopSignals
 
 V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Client(asynchronous.Kinesumer):
-    """The asyncio client, with a method that delivers records to a thread."""
+    """The asyncio client, which delivers records to a thread."""
 
-    def consume_in_thread(
-        self,
-        loop_thread: LoopThread,
-        streams: StreamLike | Sequence[StreamLike],
-        start: StartLike,
-        until: UntilLike | None,
-        decode: Any,
-        on_decode_error: OnDecodeError,
-        limit: int | None,
-        on_assigned: OnAssigned | None,
-        on_revoked: OnRevoked | None,
-    ) -> tuple[Records[Any], ThreadDelivery]:
-        checked, position, end = self._lifecycle.check(streams, start, until)
-        clock, auto = self._ports.clock, self.config.commit == "auto"
-        policy = read_policy(decode, on_decode_error, clock)
-        delivery = ThreadDelivery(
-            loop_thread,
-            clock,
-            acks_by_asking=auto,
-            ack=self.ack,
-            policy=policy,
-            limit=limit,
-        )
-        delivery.until = end
-        delivery.callbacks = read_callbacks(on_assigned, on_revoked, in_threads=True)
-        starter = self._lifecycle.prepare(delivery, checked, position)
-        return Records(delivery, starter), delivery
+    loop_thread: LoopThread
+    delivery: ThreadDelivery | None = None
+
+    def _new_delivery(self, **options: Any) -> ThreadDelivery:
+        return ThreadDelivery(self.loop_thread, ack=self.ack, **options)
+
+    def _new_records(self, delivery: ThreadDelivery, start: Starter) -> Records[Any]:
+        self.delivery = delivery
+        return Records(delivery, start)
+
+
+def _with_signature_of(method: Callable[..., object]) -> Callable[[F], F]:
+    """Let ``help()`` name the arguments of a method of the asyncio client."""
+
+    def decorate(function: F) -> F:
+        function.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 class Kinesumer(ForThreads):
@@ -113,7 +98,7 @@ class Kinesumer(ForThreads):
             _ports=_ports,
         )
         self._loop_thread = LoopThread(self._client, self._at_exit)
-        self._delivery: ThreadDelivery | None = None
+        self._client.loop_thread = self._loop_thread
         self._stop_signals = stop_signals
         self._signals = ExitStack()
 
@@ -143,11 +128,11 @@ class Kinesumer(ForThreads):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._delivery is not None:
+        if self._client.delivery is not None:
             # Leaving the block waits until another thread has finished its record. A
             # record of this thread can't be finished meanwhile, so nothing waits for
             # it.
-            self._delivery.closer = threading.current_thread()
+            self._client.delivery.closer = threading.current_thread()
         with self._signals:
             self._loop_thread.__exit__(kind, error, trace)
 
@@ -174,52 +159,20 @@ class Kinesumer(ForThreads):
     def consume(
         self, streams: Streams, *, decode: Decode[V], **options: Unpack[DecodeKeywords]
     ) -> Records[V]: ...
+    @_with_signature_of(asynchronous.Kinesumer.consume)
     def consume(
-        self,
-        streams: StreamLike | Sequence[StreamLike],
-        *,
-        start: StartLike = Start.LATEST,
-        until: UntilLike | None = None,
-        decode: Any = None,
-        on_decode_error: OnDecodeError = "raise",
-        limit: int | None = None,
-        on_assigned: OnAssigned | None = None,
-        on_revoked: OnRevoked | None = None,
+        self, streams: StreamLike | Sequence[StreamLike], **options: Any
     ) -> Records[Any]:
         """Return an iterator over the records of some streams.
 
-        ``streams`` are names, ARNs or ``Stream`` objects.
-
-        If the group has no positions for a stream, reading of the stream begins at
-        ``start``. The client starts when the first record is requested. That request
-        raises StreamMissingError, StateStoreMissingError, AccessDeniedError,
-        CredentialsError and the like. Raises ConfigurationError if an argument can't be
-        used.
-
-        ``decode`` and ``on_decode_error`` are those of the asyncio client. Records are
-        decoded in the calling thread. What an async function awaits runs on the
-        client's event loop.
-
-        ``until`` is that of the asyncio client: "now", or a time before which records
-        must have arrived. After ``limit`` records, all loops over the result end. They
-        are then done.
-
-        ``on_assigned`` and ``on_revoked`` are those of the asyncio client. They run in
-        other threads than the one that iterates.
+        The arguments and the errors are those of ``kinesumer.Kinesumer.consume()``.
+        Records are decoded in the calling thread. What an async function awaits runs on
+        the client's event loop. ``on_assigned`` and ``on_revoked`` run in other threads
+        than the one that iterates.
         """
         self._loop_thread.check_open()
-        records, self._delivery = self._client.consume_in_thread(
-            self._loop_thread,
-            streams,
-            start,
-            until,
-            decode,
-            on_decode_error,
-            limit,
-            on_assigned,
-            on_revoked,
-        )
-        return records
+        records: Any = self._client.consume(streams, **options)
+        return cast("Records[Any]", records)
 
     @overload
     def run(
@@ -238,25 +191,14 @@ class Kinesumer(ForThreads):
     def run(
         self, streams: Handlers, *, decode: Any = ..., **options: Unpack[RunKeywords]
     ) -> None: ...
+    @_with_signature_of(asynchronous.Kinesumer.run)
     def run(
         self,
         streams: StreamLike | Sequence[StreamLike] | Handlers,
         handler: Handle[Any] | None = None,
         *,
-        start: StartLike = Start.LATEST,
-        until: UntilLike | None = None,
-        batch: bool | None = None,
-        concurrency: int = 1,
-        on_failure: OnFailure | None = None,
-        dead_letters: str | DeadLetterFunction | None = None,
-        dead_letter_limit: float = DEFAULT_LIMIT,
-        retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
-        middleware: Sequence[Middleware] = (),
-        traceparent: str | Traceparent | None = None,
-        decode: Any = None,
         stop_signals: bool = False,
-        on_assigned: OnAssigned | None = None,
-        on_revoked: OnRevoked | None = None,
+        **options: Any,
     ) -> None:
         """Call ``handler`` with each record or batch, until the client leaves.
 
@@ -264,29 +206,12 @@ class Kinesumer(ForThreads):
         async runs in other threads, not in the calling thread: in up to ``concurrency``
         threads for each shard.
         """
+        require_flag("stop_signals", stop_signals)
         run: Any = self._client.run  # the type of partial() cannot have overloads
-        running = partial(
-            run,
-            streams,
-            handler,
-            start=start,
-            until=until,
-            batch=batch,
-            concurrency=concurrency,
-            on_failure=on_failure,
-            dead_letters=dead_letters,
-            dead_letter_limit=dead_letter_limit,
-            retries=retries,
-            middleware=middleware,
-            traceparent=traceparent,
-            decode=decode,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-        )
         with ExitStack() as signals:
             if stop_signals and not self._stop_signals:
                 signals.enter_context(StopSignals(self.leave))
-            self._loop_thread.call(running)
+            self._loop_thread.call(partial(run, streams, handler, **options))
 
     def ack(self, record: Record[Any]) -> None:
         """Acknowledge a record, in any order and from any thread.
@@ -299,9 +224,9 @@ class Kinesumer(ForThreads):
                 'ack() needs manual commits: set Config(commit="manual")'
             )
         assert record.fence
-        if self._delivery is None:
+        if self._client.delivery is None:
             raise ConfigurationError("nothing is consumed yet: iterate over consume()")
-        self._delivery.ack_soon(record)
+        self._client.delivery.ack_soon(record)
 
     def commit(self) -> None:
         """Store the positions of all done records, and wait until they are stored.

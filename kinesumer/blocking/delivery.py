@@ -125,7 +125,7 @@ class ThreadDelivery(DeliveryDriver):
     awaits runs on the event loop, too.
     """
 
-    _shares_loop = False
+    shares_loop = False
 
     def __init__(
         self,

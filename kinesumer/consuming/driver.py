@@ -46,7 +46,7 @@ class DeliveryDriver:
     ``limit`` records, all loops end. Raises ConfigurationError for a limit below 1.
     """
 
-    _shares_loop = True  # whether user code runs on the client's event loop
+    shares_loop: bool = True  # whether user code runs on the client's event loop
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class DeliveryDriver:
 
     async def _pause(self) -> None:
         """Let other tasks run if that is due."""
-        if self._shares_loop and self._clock.now() >= self._yield_at:
+        if self.shares_loop and self._clock.now() >= self._yield_at:
             await yield_to_loop(self._lag.seconds())
             self._yield_at = self._clock.now() + TURN_SECONDS
 
