@@ -1,18 +1,23 @@
-"""Test the state store: its requests, and the errors of DynamoDB."""
+"""Test the state store: its requests, its table, and the errors of DynamoDB."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+import kinesumer
+import kinesumer.blocking
 from kinesumer.aws import dynamodb, session
 from kinesumer.aws.clients import READ_SECONDS
 from kinesumer.aws.dynamodb import DynamoStateStore, ensure_table, open_store
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     AccessDeniedError,
+    ConfigurationError,
     FatalError,
     KinesumerError,
     StateStoreMissingError,
@@ -22,6 +27,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import Key, Row
 from kinesumer.ports import Compare, Write, WriteResult
+from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.rows import DEFINITION, INDEX
 from tests.integration.aws.stub import AwsStub
 
@@ -273,3 +279,58 @@ async def test_a_wrong_table_isnt_created_over(
     with pytest.raises(StateStoreSchemaError):
         await ensure_table(store)
     assert aws.count("CreateTable") == 0
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
+    with background(EmbeddedAws(table=None)) as served:
+        for name, value in served.environment().items():
+            monkeypatch.setenv(name, value)
+        yield served
+
+
+async def test_a_table_is_created_once_and_then_verified(
+    embedded: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KINESUMER_TABLE", raising=False)
+    made = await kinesumer.create_table()
+    assert made.created
+    assert (made.name, made.region) == ("kinesumer-state-store", "us-east-1")
+    again = await kinesumer.create_table(region="us-east-1")
+    assert again == made._replace(created=False)
+    monkeypatch.setenv("KINESUMER_TABLE", "other")
+    # It may also be called where an event loop runs, such as in a notebook.
+    other = kinesumer.blocking.create_table()
+    assert (other.name, other.created) == ("other", True)
+
+
+async def test_a_table_is_protected_if_that_is_wanted(
+    embedded: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KINESUMER_TABLE", raising=False)
+
+    def protections() -> tuple[bool, bool]:
+        body = json.dumps({"TableName": "kinesumer-state-store"}).encode()
+        table: Any = embedded.dynamodb("DescribeTable", body)["Table"]
+        answer: Any = embedded.dynamodb("DescribeContinuousBackups", body)
+        backups = answer["ContinuousBackupsDescription"]
+        recovery = backups["PointInTimeRecoveryDescription"]
+        is_on = recovery["PointInTimeRecoveryStatus"] == "ENABLED"
+        return is_on, bool(table.get("DeletionProtectionEnabled"))
+
+    await kinesumer.create_table()
+    assert protections() == (False, False)
+    await kinesumer.create_table(deletion_protection=True)
+    assert protections() == (False, True)
+    for _ in range(2):
+        await kinesumer.create_table(
+            point_in_time_recovery=True, deletion_protection=True
+        )
+        assert protections() == (True, True)
+    await kinesumer.create_table()  # changes nothing
+    assert protections() == (True, True)
+
+
+async def test_names_that_cannot_be_a_table_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="choose another"):
+        await kinesumer.create_table("a#b")

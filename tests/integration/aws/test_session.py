@@ -1,14 +1,16 @@
-"""Test AWS clients that use their own session, the user's or another thread's."""
+"""Test AWS clients of their own session, and how often definitions are read."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiobotocore.credentials import AioCredentials
 from aiobotocore.session import AioSession
+from botocore.loaders import JSONFileLoader
 from botocore.session import Session as BotocoreSession
 
 from kinesumer.aws.credentials import FrozenCredentials
@@ -223,3 +225,42 @@ async def test_credentials_without_an_expiry_are_asked_once_a_second(
             await asyncio.sleep(0)
             seconds += 0.02
     assert renewed.asked == 2
+
+
+@pytest.fixture
+def read(aws: AwsStub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the files that are read from now on."""
+    files: list[str] = []
+    load = JSONFileLoader.load_file
+
+    def loading(self: JSONFileLoader, path: str) -> Any:
+        found = load(self, path)
+        if found is not None:
+            files.append(path)
+        return found
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", loading)
+    return files
+
+
+async def open_all() -> None:
+    async with ClientFactory() as clients:
+        for service in ("dynamodb", "kinesis"):
+            await clients.open(service)
+
+
+async def test_clients_that_follow_others_read_no_definitions(read: list[str]) -> None:
+    await open_all()
+    read.clear()
+    await open_all()
+    assert read == []
+
+
+async def test_other_definitions_are_read_where_the_environment_says_so(
+    read: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    await open_all()
+    read.clear()
+    monkeypatch.setenv("AWS_DATA_PATH", str(tmp_path))
+    await open_all()
+    assert any("dynamodb" in path for path in read)

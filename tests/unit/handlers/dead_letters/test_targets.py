@@ -1,4 +1,4 @@
-"""Test dead letters in SQS and S3, which moto simulates, and in a function."""
+"""Test dead letters in a function and a stream, and in SQS and S3 of moto."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from kinesumer.handlers.dead_letters.letter import (
     smaller_letters,
 )
 from kinesumer.handlers.dead_letters.targets import open_readable, open_target
-from kinesumer.testing import record
+from kinesumer.testing import EmbeddedAws, record
+from kinesumer.testing.embedded_aws.faults import Kind
 
 LETTER = DeadLetter(
     app="bill/ing",
@@ -285,3 +286,17 @@ async def test_a_letter_is_not_stored_if_a_page_of_a_proxy_says_so(
     if not target.startswith("s3:"):
         with pytest.raises(DeadLettersUnavailableError, match="isn't from AWS"):
             await letters.remove(found)
+
+
+@pytest.mark.parametrize("kind", ["expired_iterator", "throttle", "error"])
+async def test_reading_goes_on_after_a_fault_that_passes(
+    kinesumer_aws: EmbeddedAws, kind: Kind
+) -> None:
+    """A shard iterator expires while the reader takes its time over a page."""
+    kinesumer_aws.create_stream("letters", 1)
+    async with ClientFactory() as clients:
+        letters = await open_readable("kinesis:letters", clients)
+        await letters.put(LETTER)
+        kinesumer_aws.fault(kind, operation="GetRecords", count=1)
+        found = [one.letter async for one in letters.read()]
+    assert found == [LETTER]
