@@ -207,7 +207,7 @@ async def test_a_handler_that_always_fails_is_reported_with_its_letters(
     assert found.stream_arn == ARN
     assert found.outcomes == (100, 100, 100, 100, 0)
     assert found.error is not None
-    assert found.error[:2] == ("PaymentError", SHARD)
+    assert (found.error.type, found.error.shard_id) == ("PaymentError", SHARD)
     await asyncio.sleep(90)
     assert reported(world) == []
     [stored] = world.table.rows("member#app")
