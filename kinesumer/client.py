@@ -271,8 +271,8 @@ class Kinesumer(ForAsyncio):
         Raises HandlerFailedError, DeadLetterNotStoredError, and what ``consume()``
         raises.
         """
+        from kinesumer.handlers.handler import read_handlers
         from kinesumer.handlers.runner import HandlerRunner
-        from kinesumer.handlers.stream_handlers import read_handlers
 
         if self.config.commit == "manual":
             raise ConfigurationError(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.polling import subscription_position
 from kinesumer.aws.session import ClientFactory
-from kinesumer.aws.starting_positions import (
-    SUBSCRIPTION,
-    SubscriptionToken,
-    decode_subscription_token,
-    subscription_position,
-)
-from kinesumer.aws.stream_consumers import FanOutCalls, StreamConsumers
+from kinesumer.aws.stream_consumers import Consumer, FanOutCalls
 from kinesumer.core.shard_end import NextStep, after_page
 from kinesumer.errors import (
     ConfigurationError,
@@ -32,18 +28,8 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
-from kinesumer.model.streams import (
-    CONSUMER_ARN,
-    FanOutUse,
-    Shard,
-    Start,
-    Stream,
-    StreamInfo,
-    check_consumer,
-    consumer_name,
-)
+from kinesumer.model.streams import FanOutUse, Shard, Start, Stream, StreamInfo
 from kinesumer.ports import Reservation, StreamSource
-from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.secrets import SECRETS
 from kinesumer.wire.event_stream import Frame, decode_event, fault_message
@@ -54,8 +40,6 @@ REPLACE_SECONDS = 5.0
 CALL_SECONDS = 1.0
 # The last client's call may also have been less than a second ago.
 IN_USE_SECONDS = REPLACE_SECONDS + 2 * CALL_SECONDS
-# How often a client that polls instead tries fan-out again.
-FALLBACK_SECONDS = 180.0
 
 
 class EventStream(Protocol):
@@ -76,6 +60,24 @@ class EventStream(Protocol):
 
 # Subscribes a consumer's ARN to a shard's id from a StartingPosition.
 Subscribe = Callable[[str, str, Mapping[str, object]], Awaitable[EventStream]]
+SUBSCRIPTION = "subscription:"
+
+
+class SubscriptionToken(msgspec.Struct, array_like=True):
+    """The start of a subscription, in place of a shard iterator."""
+
+    shard_id: str
+    after: Position | Start
+
+    def encode(self) -> str:
+        """Return the token as a text, which ``decode_subscription_token()`` reads."""
+        return SUBSCRIPTION + msgspec.json.encode(self).decode()
+
+
+def decode_subscription_token(iterator: str) -> SubscriptionToken:
+    """Return the start of a subscription."""
+    text = iterator.removeprefix(SUBSCRIPTION)
+    return msgspec.json.decode(text, type=SubscriptionToken)
 
 
 class _Subscription(NamedTuple):
@@ -84,88 +86,6 @@ class _Subscription(NamedTuple):
     stream: EventStream
     next_token: str
     pending: Frame | None = None  # an event that waits for memory
-
-
-class Consumer:
-    """The stream consumer of one app, and whether the client can use it.
-
-    With ``falls_back``, the client polls while it can't use the consumer, and tries
-    again every FALLBACK_SECONDS.
-    """
-
-    def __init__(self, source: FanOutCalls, fan_out: str, *, falls_back: bool) -> None:
-        self.name: str = consumer_name(fan_out)
-        self._fan_out = fan_out
-        self.problem: str = ""  # why the client polls
-        self._source = source
-        self._falls_back = falls_back
-        self._arn: str | None = None
-        self._next_try = -math.inf
-        self._trying: asyncio.Task[None] | None = None
-
-    async def open(self) -> None:
-        """Find or register the consumer. Raise an error if that is not possible.
-
-        Raise ConfigurationError for the ARN of another stream's consumer.
-        """
-        if CONSUMER_ARN.fullmatch(self._fan_out):
-            # The stream may have been given by its name, which other accounts have,
-            # too.
-            check_consumer(self._fan_out, await self._source.arn())
-        try:
-            self._arn = await self._find()
-        except KinesumerError as error:
-            if not self.lost(error):
-                raise
-
-    async def _find(self) -> str:
-        arn = self._fan_out
-        if not CONSUMER_ARN.fullmatch(arn):
-            consumers = StreamConsumers(self._source)
-            arn = (await consumers.require_active(self.name)).arn
-        await self._source.require_direct_calls(arn)
-        return arn
-
-    def arn(self) -> str | None:
-        """Return the consumer's ARN, or None while the client polls instead."""
-        loop = asyncio.get_running_loop()
-        if self._arn is None and loop.time() >= self._next_try:
-            # Try in a task, so that no reader waits for the consumer.
-            self._next_try = loop.time() + FALLBACK_SECONDS
-            self._trying = loop.create_task(self.open())
-        return self._arn
-
-    def lost(self, error: KinesumerError) -> bool:
-        """Poll from now on, because of an error. Return False if that is not wanted."""
-        if not self._falls_back:
-            return False
-        self._arn = None
-        self._next_try = asyncio.get_running_loop().time() + FALLBACK_SECONDS
-        if not self.problem:
-            logger.warning(
-                "%s: polling instead of fan-out with consumer %s: %s",
-                self._source.label,
-                self.name,
-                error,
-            )
-        self.problem = str(error)
-        return True
-
-    def works(self) -> None:
-        """Note that a subscription began."""
-        if self.problem:
-            logger.info(
-                "%s: reading by fan-out with consumer %s again",
-                self._source.label,
-                self.name,
-            )
-        self.problem = ""
-
-    async def close(self) -> None:
-        """End a running try."""
-        if self._trying is not None:
-            self._trying.cancel()
-            await asyncio.wait([self._trying])
 
 
 class FanOutSource:

@@ -33,9 +33,14 @@ from kinesumer.aws.kinesis_errors import (
     ExpiredTokenError,
     kinesis_error,
 )
-from kinesumer.aws.polling import CborSupport, PatientReservation, PollingSource
+from kinesumer.aws.polling import (
+    CborSupport,
+    PatientReservation,
+    PollingSource,
+    iterator_arguments,
+    timestamp_errors,
+)
 from kinesumer.aws.session import ClientFactory
-from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
 from kinesumer.aws.streams import (
     StreamName,
     decode_description,

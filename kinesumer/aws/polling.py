@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from kinesumer.aws.errors import foreign
@@ -17,6 +19,7 @@ from kinesumer.errors import (
     SlowAnswerError,
     SourceThrottledError,
     SourceUnavailableError,
+    StartInFutureError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
@@ -36,6 +39,11 @@ _SAME_IN_JSON = (
     SourceThrottledError,
     SlowAnswerError,
 )
+# How GetShardIterator names the parts of a StartingPosition.
+_ITERATOR_NAMES = {
+    "Type": "ShardIteratorType",
+    "SequenceNumber": "StartingSequenceNumber",
+}
 # Begins an iterator that Kinesis has not issued yet: the number of a record follows.
 _AFTER = "after:"
 
@@ -180,3 +188,36 @@ def _listed(error: ShardMissingError) -> SourceUnavailableError:
     return SourceUnavailableError(
         f"Kinesis lists the shard, but doesn't find it: {error}"
     )
+
+
+def subscription_position(after: Position | Start) -> dict[str, object]:
+    """Return the argument ``StartingPosition`` of SubscribeToShard."""
+    if isinstance(after, Position):
+        # If only some user records of an aggregate were processed, the whole aggregate
+        # is read again.
+        whole = after.sub_sequence_number is None
+        kind = "AFTER_SEQUENCE_NUMBER" if whole else "AT_SEQUENCE_NUMBER"
+        return {"Type": kind, "SequenceNumber": after.sequence_number}
+    if after.timestamp is None:
+        return {"Type": after.type}
+    # Kinesis uses milliseconds. Round down, so that no record is skipped.
+    timestamp = math.floor(after.timestamp * 1000) / 1000
+    return {"Type": after.type, "Timestamp": timestamp}
+
+
+def iterator_arguments(after: Position | Start) -> dict[str, object]:
+    """Return the arguments of GetShardIterator that say where to begin."""
+    position = subscription_position(after)
+    return {_ITERATOR_NAMES.get(name, name): value for name, value in position.items()}
+
+
+@contextmanager
+def timestamp_errors(arguments: Mapping[str, object]) -> Iterator[None]:
+    """Raise StartInFutureError if Kinesis rejects a timestamp in the arguments."""
+    try:
+        yield
+    except (TrimmedPositionError, InvalidPositionError) as error:
+        # Kinesis rejects a timestamp only if it is in the future.
+        if "Timestamp" in arguments:
+            raise StartInFutureError(str(error)) from error
+        raise

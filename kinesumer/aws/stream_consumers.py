@@ -1,8 +1,9 @@
-"""Register, describe and list the consumers of a stream (enhanced fan-out)."""
+"""Register, list and use the consumers of a stream (enhanced fan-out)."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -18,8 +19,12 @@ from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,
 )
+from kinesumer.model.streams import CONSUMER_ARN, check_consumer, consumer_name
 from kinesumer.ports import StreamSource
+from kinesumer.runtime.failure_log import logger
 
+# How often a client that polls instead tries fan-out again.
+FALLBACK_SECONDS = 180.0
 ACTIVE_SECONDS = 60.0  # the longest wait for a consumer to become ACTIVE
 MAX_CONSUMERS = 20  # AWS's default quota of a stream
 QUOTA = (
@@ -175,3 +180,85 @@ class StreamConsumers:
                     f"`kinesumer fan-out deregister`, or raise the quota: {error}"
                 ) from None
             raise
+
+
+class Consumer:
+    """The stream consumer of one app, and whether the client can use it.
+
+    With ``falls_back``, the client polls while it can't use the consumer, and tries
+    again every FALLBACK_SECONDS.
+    """
+
+    def __init__(self, source: FanOutCalls, fan_out: str, *, falls_back: bool) -> None:
+        self.name: str = consumer_name(fan_out)
+        self._fan_out = fan_out
+        self.problem: str = ""  # why the client polls
+        self._source = source
+        self._falls_back = falls_back
+        self._arn: str | None = None
+        self._next_try = -math.inf
+        self._trying: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Find or register the consumer. Raise an error if that is not possible.
+
+        Raise ConfigurationError for the ARN of another stream's consumer.
+        """
+        if CONSUMER_ARN.fullmatch(self._fan_out):
+            # The stream may have been given by its name, which other accounts have,
+            # too.
+            check_consumer(self._fan_out, await self._source.arn())
+        try:
+            self._arn = await self._find()
+        except KinesumerError as error:
+            if not self.lost(error):
+                raise
+
+    async def _find(self) -> str:
+        arn = self._fan_out
+        if not CONSUMER_ARN.fullmatch(arn):
+            consumers = StreamConsumers(self._source)
+            arn = (await consumers.require_active(self.name)).arn
+        await self._source.require_direct_calls(arn)
+        return arn
+
+    def arn(self) -> str | None:
+        """Return the consumer's ARN, or None while the client polls instead."""
+        loop = asyncio.get_running_loop()
+        if self._arn is None and loop.time() >= self._next_try:
+            # Try in a task, so that no reader waits for the consumer.
+            self._next_try = loop.time() + FALLBACK_SECONDS
+            self._trying = loop.create_task(self.open())
+        return self._arn
+
+    def lost(self, error: KinesumerError) -> bool:
+        """Poll from now on, because of an error. Return False if that is not wanted."""
+        if not self._falls_back:
+            return False
+        self._arn = None
+        self._next_try = asyncio.get_running_loop().time() + FALLBACK_SECONDS
+        if not self.problem:
+            logger.warning(
+                "%s: polling instead of fan-out with consumer %s: %s",
+                self._source.label,
+                self.name,
+                error,
+            )
+        self.problem = str(error)
+        return True
+
+    def works(self) -> None:
+        """Note that a subscription began."""
+        if self.problem:
+            logger.info(
+                "%s: reading by fan-out with consumer %s again",
+                self._source.label,
+                self.name,
+            )
+        self.problem = ""
+
+    async def close(self) -> None:
+        """End a running try."""
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.wait([self._trying])

@@ -19,10 +19,10 @@ from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
 from kinesumer.errors import HandlerFailedError
 from kinesumer.handlers.failure_policy import log_end
+from kinesumer.handlers.handler import StreamHandlers
 from kinesumer.handlers.invokers import Gate
 from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped, WorkItem
 from kinesumer.handlers.stream_callers import StreamCaller, StreamCallers, Tools
-from kinesumer.handlers.stream_handlers import StreamHandlers
 from kinesumer.model.times import Until
 from kinesumer.ports import Clock
 from kinesumer.runtime.decompression import DecompressionRoom

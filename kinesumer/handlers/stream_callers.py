@@ -20,10 +20,9 @@ from kinesumer.handlers.failure_policy import (
     stop_client,
     stop_shard,
 )
-from kinesumer.handlers.handler import RunOptions
+from kinesumer.handlers.handler import RunOptions, StreamHandlers
 from kinesumer.handlers.invokers import Gate, HandlerInvoker, RecordDecoding
 from kinesumer.handlers.shard_queue import WorkItem
-from kinesumer.handlers.stream_handlers import StreamHandlers
 from kinesumer.handlers.tracing import Tracing, traced
 from kinesumer.ports import Clock
 from kinesumer.runtime.decompression import DecompressionRoom

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kinesumer.aws.fan_out import CALL_SECONDS, IN_USE_SECONDS, Consumer, FanOutSource
+from kinesumer.aws.fan_out import CALL_SECONDS, IN_USE_SECONDS, FanOutSource
+from kinesumer.aws.stream_consumers import Consumer
 from kinesumer.errors import FatalError, KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page

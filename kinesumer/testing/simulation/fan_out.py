@@ -10,10 +10,11 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple, cast
 
-from kinesumer.aws.fan_out import Consumer, FanOutSource
+from kinesumer.aws.fan_out import FanOutSource
 from kinesumer.aws.http.event_stream import FrameQueue
 from kinesumer.aws.kinesis_errors import SUBSCRIBE, ConsumerStateError
-from kinesumer.aws.starting_positions import timestamp_errors
+from kinesumer.aws.polling import timestamp_errors
+from kinesumer.aws.stream_consumers import Consumer
 from kinesumer.errors import (
     KinesumerError,
     SourceThrottledError,

@@ -24,9 +24,8 @@ from kinesumer.aws.kinesis_errors import (
     ConsumerStateError,
     kinesis_error,
 )
-from kinesumer.aws.polling import PollingSource
+from kinesumer.aws.polling import PollingSource, iterator_arguments, timestamp_errors
 from kinesumer.aws.session import ClientFactory
-from kinesumer.aws.starting_positions import iterator_arguments, timestamp_errors
 from kinesumer.coordination.connections import Connections, Ports
 from kinesumer.coordination.heartbeat_thread import HeartbeatTask
 from kinesumer.errors import (

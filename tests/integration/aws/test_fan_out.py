@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.aws import fan_out
+from kinesumer.aws import stream_consumers
 from kinesumer.aws.http import event_stream
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (
@@ -314,7 +314,7 @@ async def test_a_client_polls_until_fan_out_is_possible(
     served: FanOutAws, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "kinesumer")
-    environment.setattr(fan_out, "FALLBACK_SECONDS", 0.1)
+    environment.setattr(stream_consumers, "FALLBACK_SECONDS", 0.1)
     served.aws.deny("kinesis:RegisterStreamConsumer")
     reader = Reader(await served.source(fan_out_fallback=True))
     served.put("polled")
@@ -343,7 +343,7 @@ async def test_a_running_attempt_ends_with_its_client(
 ) -> None:
     async with fan_out_aws(environment, tmp_path) as served:
         served.aws.deny("kinesis:RegisterStreamConsumer")
-        environment.setattr(fan_out, "FALLBACK_SECONDS", 0.0)
+        environment.setattr(stream_consumers, "FALLBACK_SECONDS", 0.0)
         source = await served.source(fan_out_fallback=True)
         served.aws.allow()
         served.aws.fault("latency", operation="Describe*", latency_seconds=60)

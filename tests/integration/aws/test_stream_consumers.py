@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.aws.fan_out import Consumer
 from kinesumer.aws.stream_consumers import (
     ACTIVE_SECONDS,
     MAX_CONSUMERS,
+    Consumer,
     StreamConsumer,
     StreamConsumers,
 )
