@@ -84,8 +84,8 @@ class TableCalls:
         try:
             async with timeout(ANSWER_SECONDS):
                 with translated_errors(operation, StoreUnavailableError):
-                    body = await self._direct.call(operation, named)
-                    return read(_decode(body))
+                    answer = await self._direct.call(operation, named)
+                    return read(_decode(answer.body))
         except foreign() as error:
             resource = f"table {self.table}"
             if "IndexName" in arguments:

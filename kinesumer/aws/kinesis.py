@@ -75,6 +75,7 @@ ANSWER_SECONDS = 30.0
 # 20 descriptions a second.
 DESCRIBE_SECONDS = 1.0
 DIRECT_CALLS = (*READS, PUT)
+READ, PLACE = READS
 DESCRIBE, LIST = "DescribeStreamSummary", "ListShards"
 
 
@@ -109,7 +110,7 @@ class KinesisSource(PollingSource):
     async def describe(self) -> StreamInfo:
         """Return the stream's current description. Raise StreamMissingError."""
         answer = await self._call(
-            DESCRIBE, partial(self._others.ask, DESCRIBE), {"arguments": self._named}
+            DESCRIBE, partial(self._others.call, DESCRIBE, self._named)
         )
         with translated_errors(DESCRIBE, SourceUnavailableError):
             info = decode_description(answer.body, time_of(answer.date))
@@ -132,7 +133,7 @@ class KinesisSource(PollingSource):
         while True:
             try:
                 answer = await self._call(
-                    LIST, partial(self._others.ask, LIST), {"arguments": arguments}
+                    LIST, partial(self._others.call, LIST, arguments)
                 )
             except ExpiredTokenError:
                 # A token is valid for 300 s. A blocked event loop may delay the next
@@ -148,14 +149,12 @@ class KinesisSource(PollingSource):
     async def _place(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator of Kinesis. Raise as ``get_iterator()`` does."""
         arguments = iterator_arguments(after)
+        where = {**self._named, "ShardId": shard_id, **arguments}
         with timestamp_errors(arguments):
             answer = await self._call(
-                "GetShardIterator",
-                self._direct.get_shard_iterator,
-                {**self._named, "ShardId": shard_id, **arguments},
-                shard_id,
+                PLACE, partial(self._direct.call, PLACE, where), shard_id
             )
-        return decode_iterator(answer)
+        return decode_iterator(answer.body)
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
@@ -212,14 +211,15 @@ class KinesisSource(PollingSource):
         in_cbor: bool = False,
     ) -> bytearray:
         arguments = {"ShardIterator": iterator, "Limit": limit, **self._arn}
-        if reservation is None:
-            return await self._call("GetRecords", self._direct.get_records, arguments)
-        patient = PatientReservation(reservation)
-        call = partial(self._direct.get_records, patient, in_cbor)
+        patient = None if reservation is None else PatientReservation(reservation)
+        call = partial(
+            self._direct.call, READ, arguments, reservation=patient, in_cbor=in_cbor
+        )
         try:
-            return await self._call("GetRecords", call, arguments, patient=patient)
+            return (await self._call(READ, call, patient=patient)).body
         except SourceUnavailableError as error:
-            if patient.has_begun and isinstance(error.__cause__, TimeoutError):
+            is_timeout = isinstance(error.__cause__, TimeoutError)
+            if is_timeout and patient is not None and patient.has_begun:
                 raise SlowAnswerError(str(error)) from error
             raise
 
@@ -230,9 +230,14 @@ class KinesisSource(PollingSource):
         Even so, its records may have been stored. Raise RecordRefusedError if Kinesis
         refuses one of the records, and thus stores none.
         """
-        arguments = {"records": records, **self._named}
-        answer = await self._call(PUT, self._direct.put_records, arguments)
-        return decode_results(answer, len(records))
+        arguments = {"Records": records, **self._named}
+        # The AWS client gets this sample only to select the endpoint, so one small
+        # record is enough.
+        sample = {"Records": [{"Data": b"", "PartitionKey": "-"}], **self._named}
+        answer = await self._call(
+            PUT, partial(self._direct.call, PUT, arguments, sample)
+        )
+        return decode_results(answer.body, len(records))
 
     @property
     def label(self) -> str:
@@ -247,8 +252,9 @@ class KinesisSource(PollingSource):
 
     async def require_direct_calls(self, consumer_arn: str) -> None:
         """Raise ConfigurationError if the user's settings prevent subscriptions."""
-        call = self._direct.require_subscriptions
-        await self._call(SUBSCRIBE, call, {"ConsumerARN": consumer_arn})
+        arguments: dict[str, object] = {"ConsumerARN": consumer_arn}
+        call = partial(self._direct.require_subscriptions, arguments)
+        await self._call(SUBSCRIBE, call)
 
     async def call_of_consumer(
         self, operation: str, arguments: Mapping[str, object]
@@ -275,14 +281,14 @@ class KinesisSource(PollingSource):
         Raise SubscriptionInUseError, FatalError if the consumer does not exist, and
         what ``get_iterator()`` raises.
         """
-        call = partial(self._direct.subscribe, pool)
-        arguments = {
+        arguments: dict[str, object] = {
             "ConsumerARN": consumer_arn,
             "ShardId": shard_id,
             "StartingPosition": position,
         }
         with timestamp_errors(position):
-            return await self._call(SUBSCRIBE, call, arguments, shard_id)
+            call = partial(self._direct.subscribe, pool, arguments)
+            return await self._call(SUBSCRIBE, call, shard_id)
 
     async def error_of_subscription(
         self, code: str, text: str, shard_id: str
@@ -302,8 +308,8 @@ class KinesisSource(PollingSource):
     ) -> Any:
         """Make a call, and return its response."""
         client = await self._opened.library_client()
-        call = getattr(client, xform_name(operation))
-        return await self._call(operation, call, arguments, shard_id)
+        call = partial(getattr(client, xform_name(operation)), **arguments)
+        return await self._call(operation, call, shard_id)
 
     @property
     def _named(self) -> dict[str, object]:
@@ -321,8 +327,7 @@ class KinesisSource(PollingSource):
     async def _call(
         self,
         operation: str,
-        call: Callable[..., Awaitable[Answer]],
-        arguments: Mapping[str, object],
+        call: Callable[[], Awaitable[Answer]],
         shard_id: str = "",
         patient: PatientReservation | None = None,
     ) -> Answer:
@@ -335,7 +340,7 @@ class KinesisSource(PollingSource):
                 if patient is not None:
                     patient.limit = limit
                 with translated_errors(operation, SourceUnavailableError):
-                    return await call(**arguments)
+                    return await call()
         except foreign() as error:
             raise await self._error(failure_of(error), operation, shard_id) from error
 

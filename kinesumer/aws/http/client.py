@@ -155,21 +155,6 @@ class DirectCalls:
         reservation: Reservation | None = None,
         *,
         in_cbor: bool = False,
-    ) -> bytearray:
-        """Return a response's body. See ``ask()``."""
-        answer = await self.ask(
-            operation, arguments, sample, reservation, in_cbor=in_cbor
-        )
-        return answer.body
-
-    async def ask(
-        self,
-        operation: str,
-        arguments: dict[str, object],
-        sample: dict[str, object] | None = None,
-        reservation: Reservation | None = None,
-        *,
-        in_cbor: bool = False,
     ) -> Answer:
         """Return a response. Raise the same errors as the AWS client.
 
@@ -291,7 +276,7 @@ class DirectCalls:
 
 
 class KinesisCalls(DirectCalls):
-    """Makes the calls of one Kinesis client directly. See the module's docstring."""
+    """Makes the calls of one Kinesis client directly, and subscribes to shards."""
 
     def __init__(
         self,
@@ -300,34 +285,8 @@ class KinesisCalls(DirectCalls):
     ) -> None:
         super().__init__(opened, KINESIS, now)
 
-    async def get_records(
-        self,
-        reservation: Reservation | None = None,
-        in_cbor: bool = False,
-        /,
-        **arguments: object,
-    ) -> bytearray:
-        """Return a response's body. Raise the same errors as the AWS client.
-
-        With ``in_cbor``, the body is in CBOR if Kinesis complies.
-        """
-        return await self.call(
-            "GetRecords", arguments, reservation=reservation, in_cbor=in_cbor
-        )
-
-    async def get_shard_iterator(self, **arguments: object) -> bytearray:
-        """Return a response's body. Raise the same errors as the AWS client."""
-        return await self.call("GetShardIterator", arguments)
-
-    async def put_records(self, *, records: object, **stream: object) -> bytearray:
-        """Return a response's body. Raise the same errors as the AWS client."""
-        # The AWS client gets this sample only to select the endpoint, so one small
-        # record is enough.
-        sample = {"Records": [{"Data": b"", "PartitionKey": "-"}], **stream}
-        return await self.call("PutRecords", {"Records": records, **stream}, sample)
-
     async def subscribe(
-        self, pool: EventStreamPool, **arguments: object
+        self, pool: EventStreamPool, arguments: dict[str, object]
     ) -> EventStream:
         """Return the event stream of SubscribeToShard.
 
@@ -355,7 +314,7 @@ class KinesisCalls(DirectCalls):
                     keys.accept()
                 return stream
 
-    async def require_subscriptions(self, **arguments: object) -> None:
+    async def require_subscriptions(self, arguments: dict[str, object]) -> None:
         """Raise ConfigurationError if the user's settings prevent ``subscribe()``."""
         sample = {"ShardId": "shardId-0", "StartingPosition": {"Type": "LATEST"}}
         await self._subscription_route({**arguments, **sample})

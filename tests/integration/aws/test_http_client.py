@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from botocore import xform_name
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.exceptions import ClientError
@@ -82,12 +83,12 @@ async def test_a_call_goes_where_botocore_would_send_it_for_the_same_region(
     async with ClientFactory(region=region) as clients:
         opened = await clients.open("kinesis")
         for stream in ({}, by_arn):
-            await check_sent(opened, "get_records", {**POLL, **stream})
-            await check_sent(opened, "get_shard_iterator", {**PLACE, **stream})
+            await check_sent(opened, "GetRecords", {**POLL, **stream})
+            await check_sent(opened, "GetShardIterator", {**PLACE, **stream})
 
 
 async def check_sent(
-    opened: OpenClient, method: str, arguments: dict[str, object]
+    opened: OpenClient, operation: str, arguments: dict[str, object]
 ) -> None:
     """Check that botocore and the direct call send the same request."""
     session = opened.client._endpoint.http_session
@@ -95,9 +96,10 @@ async def check_sent(
         mock.patch.object(session, "send", side_effect=SentError) as send,
         mock.patch.object(ConnectionPool, "send", side_effect=SentError) as straight,
     ):
-        for calls in (KinesisCalls(opened), opened.client):
-            with pytest.raises(SentError):
-                await getattr(calls, method)(**arguments)
+        with pytest.raises(SentError):
+            await KinesisCalls(opened).call(operation, arguments)
+        with pytest.raises(SentError):
+            await getattr(opened.client, xform_name(operation))(**arguments)
     ours, theirs = Parsed(*straight.call_args.args), send.call_args.args[0]
     assert (ours.method, ours.url) == (theirs.method, theirs.url)
     assert json.loads(ours.body) == json.loads(theirs.body)
@@ -166,7 +168,7 @@ async def test_each_request_is_signed_for_its_own_moment(aws: AwsStub) -> None:
         opened = await clients.open("kinesis")
         calls = KinesisCalls(opened, lambda: next(moments))
         for _ in range(3):
-            await calls.get_records(**POLL)
+            await calls.call("GetRecords", POLL)
     assert [seen.headers["X-Amz-Date"] for seen in aws.seen] == [
         "19700101T000000Z",
         "19700101T235959Z",
