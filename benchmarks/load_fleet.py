@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING
 
 from kinesumer.config import Config
 from kinesumer.core import plan as plans
-from kinesumer.core.load import KnownLoads, LoadAverages, LoadMeter, work_of
-from kinesumer.core.load_reports import report_loads
+from kinesumer.core.load import (
+    KnownLoads,
+    LoadAverages,
+    LoadMeter,
+    report_loads,
+    work_of,
+)
 from kinesumer.core.rebalance import MOVING_BEATS, LoadSchedule
 from kinesumer.model.reports import Load
 from kinesumer.model.rows import MemberRow

@@ -15,6 +15,14 @@ from kinesumer.aws.polling import subscription_position
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import Consumer, FanOutCalls
 from kinesumer.core.shard_end import NextStep, after_page
+from kinesumer.aws.starting_positions import (
+    SUBSCRIPTION,
+    SubscriptionToken,
+    decode_subscription_token,
+    subscription_position,
+)
+from kinesumer.aws.stream_consumers import FanOutCalls, StreamConsumers
+from kinesumer.core.lineage import NextStep, after_page
 from kinesumer.errors import (
     ConfigurationError,
     ExpiredIteratorError,

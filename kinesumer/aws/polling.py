@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from kinesumer.aws.errors import foreign
 from kinesumer.core.shard_end import NextStep, after_page, find, is_past_end
+from kinesumer.core.lineage import NextStep, after_page, find, is_past_end
 from kinesumer.errors import (
     ExpiredIteratorError,
     InvalidPositionError,
@@ -101,7 +102,7 @@ class PatientReservation:
 
 
 class PollingSource(Polled):
-    """The part of a polled StreamSource that applies the rule of ``core.shard_end``.
+    """The part of a polled StreamSource that applies the rule of ``core.lineage``.
 
     Its iterators begin with the id of the shard and a space, because only a listing of
     the stream's shards can confirm that a shard has ended.

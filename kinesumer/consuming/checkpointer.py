@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from kinesumer.consuming.owned_shard import OwnedShard
-from kinesumer.core.write_rate import commit_interval_seconds
+from kinesumer.core.congestion import commit_interval_seconds
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import ShardRow

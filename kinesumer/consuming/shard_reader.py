@@ -10,7 +10,7 @@ from kinesumer.consuming.page_fetch import PageFetch, Retry
 from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
 from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.core.shard_end import records_before
+from kinesumer.core.lineage import records_before
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import SEEN_SLACK_SECONDS
 from kinesumer.model.records import Page, Record, memory_size

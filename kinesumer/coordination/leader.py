@@ -26,8 +26,12 @@ from kinesumer.coordination.store_queries import (
 from kinesumer.core import lineage, plan
 from kinesumer.core.liveness import Lease, interval_seconds
 from kinesumer.core.load import KnownLoads
-from kinesumer.core.load_reports import load_reason
-from kinesumer.core.rebalance import MOVING_BEATS, LoadSchedule, RebalanceSchedule
+from kinesumer.core.rebalance import (
+    MOVING_BEATS,
+    LoadSchedule,
+    RebalanceSchedule,
+    load_reason,
+)
 from kinesumer.core.scale import clients_wanted
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import LeaderRow, MemberRow

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.core.failures import FailureWindows, MinuteCounts
-from kinesumer.core.load import LoadAverages
-from kinesumer.core.load_reports import report_loads
+from kinesumer.core.load import LoadAverages, report_loads
 from kinesumer.errors import PoisonRecordError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.reports import StreamFailures

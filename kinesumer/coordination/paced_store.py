@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from kinesumer.core.backoff import CHECK_SECONDS
-from kinesumer.core.write_rate import WriteRate
+from kinesumer.core.congestion import WriteRate
 from kinesumer.errors import StoreThrottledError
 from kinesumer.ports import Clock, StateStore, Write, WriteResult
 

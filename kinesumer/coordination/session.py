@@ -13,8 +13,8 @@ from kinesumer.coordination.held_shards import CallbackSource, HeldShards
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.coordination.membership import Notify, SessionRenewed
+from kinesumer.core.congestion import share_of
 from kinesumer.core.load import work_of_report
-from kinesumer.core.write_rate import share_of
 from kinesumer.model.rows import MemberRow
 from kinesumer.runtime.context import ClientContext
 from kinesumer.telemetry.api import ClientState, StreamState

@@ -11,7 +11,7 @@ from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.held_shards import HeldShards
 from kinesumer.coordination.store_queries import read_shards, read_stream_row
 from kinesumer.core import lineage
-from kinesumer.core.shard_end import is_read_until
+from kinesumer.core.lineage import is_read_until
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.runtime.context import ClientContext

@@ -1,9 +1,20 @@
-"""Assign hash-key ranges to members.
+"""Assign hash-key ranges to members, as fair shares.
 
 All streams that are requested by the same members form one row of *slots*, ordered by
 ARN and hash key. A slot stands for a shard, and is its starting hash key. If members
 request different streams, there are several rows, and the members' slots are balanced
 over all rows together.
+
+The shares are weighted max-min fair (water-filling), rounded to whole slots. All
+claimants get the same number of slots per weight, the *level*. A claimant whose limit
+is lower gets only its limit, and the others share the rest. What a claimant has of
+other slots counts. For example, four claimants divide 12 slots at level 3:
+
+    weight  limit  has of others   share
+         1     12              0       3
+         2     12              0       6
+         1      1              0       1
+         1     12              1       2
 """
 
 from __future__ import annotations
@@ -11,10 +22,10 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from fractions import Fraction
+from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
-from kinesumer.core.quotas import Claimant, whole_shares
 from kinesumer.model.streams import HASH_KEYS, Interval, Range
 
 Plan = dict[str, Range]
@@ -161,3 +172,53 @@ def runs_of(owner: Sequence[int]) -> list[tuple[int, int]]:
     """Return the start and end of each run of slots with one owner."""
     cuts = [i for i in range(1, len(owner)) if owner[i] != owner[i - 1]]
     return list(zip([0, *cuts], [*cuts, len(owner)], strict=True))
+
+
+class Claimant(NamedTuple):
+    """One that gets a share of some slots."""
+
+    weight: int
+    limit: int  # the greatest number of these slots
+    held: int = 0  # the number of other slots that it has
+
+    def share_at(self, level: Fraction) -> Fraction:
+        """Return its share if all claimants have ``level`` slots per weight."""
+        room = level * self.weight - self.held
+        return min(max(room, Fraction(0)), Fraction(self.limit))
+
+
+def whole_shares(slots: int, claimants: Sequence[Claimant]) -> list[int]:
+    """Return each claimant's number of slots, which is at most its limit.
+
+    It differs from the exact share by less than one slot. So does the number of slots
+    of each run of successive claimants. If the limits are too low, slots are left.
+    """
+    # Halves are rounded up. A whole share stays whole, since both its ends are rounded
+    # alike.
+    ends = accumulate(fair_shares(slots, claimants), initial=Fraction(1, 2))
+    return [int(after) - int(before) for before, after in pairwise(ends)]
+
+
+def fair_shares(slots: int, claimants: Sequence[Claimant]) -> list[Fraction]:
+    """Return each claimant's exact share of the slots."""
+
+    def shares_at(level: Fraction) -> list[Fraction]:
+        return [claimant.share_at(level) for claimant in claimants]
+
+    def taken(level: Fraction) -> Fraction:
+        return sum(shares_at(level), Fraction(0))
+
+    # Between two successive ones of these levels, all shares grow at constant rates.
+    levels = sorted(
+        {
+            Fraction(claimant.held + part, claimant.weight)
+            for claimant in claimants
+            for part in (0, claimant.limit)
+        }
+    )
+    at = bisect_right(levels, Fraction(slots), key=taken)
+    if at == len(levels):
+        return [Fraction(claimant.limit) for claimant in claimants]
+    low, high = levels[at - 1], levels[at]
+    part = (slots - taken(low)) / (taken(high) - taken(low))
+    return shares_at(low + (high - low) * part)

@@ -22,8 +22,15 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from kinesumer.core.batch_limits import Limits, ProbedRecord, Sample, Share, admit
-from kinesumer.core.batch_ranges import Readable, still_needed
+from kinesumer.core.batch_ranges import (
+    Limits,
+    ProbedRecord,
+    Readable,
+    Sample,
+    Share,
+    admit,
+    still_needed,
+)
 from kinesumer.model.positions import (
     SEEN_SLACK_SECONDS,
     TIP_SHARE,

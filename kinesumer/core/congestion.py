@@ -1,8 +1,15 @@
-"""Limit the bytes that one client requests from Kinesis at a time."""
+"""Limit what one client asks of the services: congestion control.
+
+A window limits the bytes that are requested from Kinesis at a time, and a rate the
+writes to the state store. Both grow while all goes well, and halve when it does not.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+
+from kinesumer.model.streams import HASH_KEYS, Range
 
 # The memory that is reserved for a page of unknown size. A page has at most 10 MiB as
 # JSON, or 10,000 records.
@@ -12,6 +19,21 @@ MIN_BYTES = 128 * 1024
 QUICK_SECONDS = 3.0  # the window grows fast while answers take less time than this
 # The window doesn't grow if an answer takes this long: a third of the time-out.
 SLOW_SECONDS = 10.0
+# DynamoDB's limit of writes per partition. At first, each writer uses an equal share.
+UNITS_PER_SECOND = 1000.0
+# Maximum commits per second for one stream, by all clients together. The rest of
+# DynamoDB's limit is for claims, and for marking shards as ended.
+COMMITS_PER_SECOND = 800.0
+# While writes have to wait, the rate grows each second by this part of its initial
+# value.
+GAIN = 0.25
+CUT = 0.5  # factor by which a throttled write changes the rate
+MIN_PER_SECOND = 0.5
+MAX_PAUSE_SECONDS = 0.25  # maximum pause after a throttled write
+# If no write has had to wait in this time, the rate returns to its initial value.
+FORGET_SECONDS = 5.0
+# Sums of floats are inexact: waiting for a full 1.0 might never end.
+ALMOST_ONE = 1.0 - 1e-6
 
 
 class CongestionWindow:
@@ -64,3 +86,96 @@ class CongestionWindow:
     def restart(self) -> None:
         """Shrink to the initial size, since a new connection may take another route."""
         self.size = min(self.size, FIRST_BYTES)
+
+
+class WriteRate:
+    """A rate with additive increase and multiplicative decrease.
+
+    All times are seconds on one clock.
+    """
+
+    __slots__ = (
+        "_cut_at",
+        "_limited_at",
+        "_rate",
+        "_resume_at",
+        "_saved",
+        "_saved_at",
+        "_writers",
+    )
+
+    def __init__(self, now: float) -> None:
+        self._writers = 1
+        self._rate = self._share
+        self._saved = self._share  # a burst may send a second's writes
+        self._saved_at = now
+        self._limited_at = self._cut_at = self._resume_at = -math.inf
+
+    @property
+    def per_second(self) -> float:
+        """The current rate."""
+        return self._rate
+
+    def share_among(self, writers: int) -> None:
+        """Set the number of writers that share the partition's limit."""
+        self._writers = max(1, writers)
+
+    def wait_seconds(self, now: float) -> float:
+        """Return the wait before the next write. If it is 0, a write counts as sent."""
+        if now - self._limited_at > FORGET_SECONDS:
+            self._rate = self._share
+        gained = (now - self._saved_at) * self._rate
+        maximum = max(1.0, self._rate)
+        self._saved, self._saved_at = min(maximum, self._saved + gained), now
+        if now < self._resume_at:
+            return self._resume_at - now
+        if self._saved >= ALMOST_ONE:
+            self._saved -= 1.0
+            return 0.0
+        self._limited_at = now
+        return (1.0 - self._saved) / self._rate
+
+    def accepted(self, now: float) -> None:
+        """Note a write that the store accepted."""
+        if now - self._limited_at <= 1.0:
+            grown = self._rate + GAIN * self._share / self._rate
+            self._rate = min(UNITS_PER_SECOND, grown)
+
+    def refused(self, sent_at: float, now: float, jitter: float) -> None:
+        """Note a write that the store throttled.
+
+        ``jitter`` is uniform between 0 and 1.
+        """
+        self._limited_at = now
+        # Of several throttled writes that were in flight together, only the first one
+        # lowers the rate.
+        if sent_at < self._cut_at:
+            return
+        self._rate = max(MIN_PER_SECOND, CUT * self._rate)
+        self._cut_at, self._saved = now, 0.0
+        self._resume_at = now + jitter * MAX_PAUSE_SECONDS
+
+    @property
+    def _share(self) -> float:
+        return max(MIN_PER_SECOND, UNITS_PER_SECOND / self._writers)
+
+
+def commit_interval_seconds(
+    counts: Mapping[str, int], shares: Mapping[str, float]
+) -> float:
+    """Return how many seconds to wait at least until the next commits.
+
+    ``counts`` holds the number of shards of each stream that were just committed.
+    ``shares`` holds this client's share of each stream's limit.
+    """
+    return max(
+        (count / (COMMITS_PER_SECOND * shares[arn]) for arn, count in counts.items()),
+        default=0.0,
+    )
+
+
+def share_of(arn: str, range_: Range, clients: int) -> float:
+    """Return a client's share of the write limit of a stream's partition."""
+    # A client with a larger part of the hash keys has more shards to commit.
+    keys = sum(last - first + 1 for of, first, last in range_ if of == arn)
+    return max(keys / HASH_KEYS, 1 / clients)

@@ -26,8 +26,13 @@ from kinesumer.core.assignment import (
     plan_of,
     previous_owners,
 )
-from kinesumer.core.linear_partition import Partition, Taker
-from kinesumer.core.load_order import Span, arrange, longest_runs
+from kinesumer.core.linear_partition import (
+    Partition,
+    Span,
+    Taker,
+    arrange,
+    longest_runs,
+)
 from kinesumer.model.streams import Range
 
 

@@ -1,17 +1,25 @@
-"""Decide when to make a plan: at once, after further joins, or after earlier moves.
+"""Decide when to make a plan, and say why a plan by load keeps or changes ranges.
 
-A new plan waits until the moves of the last plan are done. Otherwise it could give a
-shard that was just released to a client that doesn't know the new plan yet, and no
-client would read the shard until then.
+A plan is made at once, after further joins, or after earlier moves. It waits until the
+moves of the last plan are done. Otherwise it could give a shard that was just released
+to a client that doesn't know the new plan yet, and no client would read the shard until
+then.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kinesumer.core import plan
 from kinesumer.core.load import COUNTS_SECONDS
+from kinesumer.core.load_assignor import (
+    LABELS_SLACK,
+    MEMBERS_SLACK,
+    Verdict,
+    assign_load,
+)
+from kinesumer.core.plan import Work, previous_ranges, receivers_of
 from kinesumer.model.rows import MemberRow
 
 # The duration of a plan's moves, in heartbeat intervals. After one interval all clients
@@ -104,3 +112,78 @@ class LoadSchedule:
         """Note that a plan was made, for whatever reason."""
         self._better_since = None
         self._next_plan = now + self._rebalance_interval_seconds
+
+
+def load_reason(
+    members: Sequence[MemberRow],
+    shards: Mapping[str, Sequence[int]],
+    work: Work,
+    unknown_shards: int,
+) -> str:
+    """Return why a plan by load keeps or changes the present ranges of the members.
+
+    The first three arguments are those of ``plan.make_plan``. The load of
+    ``unknown_shards`` isn't known.
+    """
+    previous = previous_ranges(members)
+    receivers = receivers_of(members)
+    ranges, verdicts = assign_load(
+        receivers, shards, work.of_shards, previous, is_known=work.is_known
+    )
+    if any(m.range != ranges.get(m.client_id, ()) for m in members):
+        return _changed_text([verdict for verdict in verdicts if not verdict.is_kept])
+    if not work.is_known:
+        count = "1 shard" if unknown_shards == 1 else f"{unknown_shards} shards"
+        return (
+            f"ranges are kept: the load of {count} isn't known yet, and for up to a "
+            "minute only shards without a client move"
+        )
+    return _kept_text(verdicts)
+
+
+def _gain(verdict: Verdict) -> int:
+    return verdict.top_percent - verdict.other_percent
+
+
+def _taker(verdict: Verdict) -> str:
+    is_label = verdict.slack == LABELS_SLACK
+    return "label" if is_label else "client with several shards"
+
+
+def _changed_text(verdicts: Sequence[Verdict]) -> str:
+    if not verdicts:
+        return (
+            "clients have joined, left or changed: only their shards and those that "
+            "they take over move"
+        )
+    verdict = max(verdicts, key=_gain)
+    if verdict.slack is None or _gain(verdict) <= 0:
+        return "shards move so that no client has more than its max_shards"
+    return (
+        f"shards move to lower the most work of a {_taker(verdict)} from "
+        f"{verdict.top_percent} % to {verdict.other_percent} % of its share: "
+        f"{verdict.moved_percent} % of the shards"
+    )
+
+
+def _kept_text(verdicts: Sequence[Verdict]) -> str:
+    uneven = [verdict for verdict in verdicts if not verdict.is_even]
+    if not uneven:
+        return (
+            "ranges are kept: no client with several shards has more than "
+            f"{MEMBERS_SLACK.keep} % above its share of the work"
+        )
+    worst = max(uneven, key=lambda verdict: verdict.top_percent)
+    top, other = worst.top_percent, worst.other_percent
+    if _gain(worst) <= 0:
+        return (
+            f"ranges are kept: the busiest {_taker(worst)} has {top} % of its share of "
+            "the work, and no other successive shards would lower that"
+        )
+    text = (
+        f"ranges are kept: other ranges would lower the most work of a {_taker(worst)} "
+        f"only from {top} % to {other} % of its share"
+    )
+    if worst.moved_percent:
+        text += f", and move {worst.moved_percent} % of the shards"
+    return text

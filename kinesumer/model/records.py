@@ -291,7 +291,7 @@ class Page(NamedTuple):
 
     records: list[Record]
     # From a StreamSource, None means that the shard is closed and nothing follows. In a
-    # response, it may also be missing without a reason: see ``core.shard_end``.
+    # response, it may also be missing without a reason: see ``core.lineage``.
     next_iterator: str | None
     millis_behind: int
     children: tuple[Shard, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from kinesumer.core.incidents import MAX_SUBJECTS
+from kinesumer.core.failures import MAX_SUBJECTS
 from kinesumer.errors import (
     CorruptRowError,
     ShardThrottledError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from kinesumer.core.incidents import IncidentTracker, Subject
+from kinesumer.core.failures import IncidentTracker, Subject
 from kinesumer.model.incidents import Incident, IncidentKind
 from kinesumer.model.streams import stream_name
 from kinesumer.ports import Clock

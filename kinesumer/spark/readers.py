@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from kinesumer.core.batch_limits import Limits
+from kinesumer.core.batch_ranges import Limits
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Offset
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from kinesumer.core.batch_limits import Limits
+from kinesumer.core.batch_ranges import Limits
 from kinesumer.errors import DataLossError, SourceUnavailableError
 from kinesumer.model.positions import After, At, End, ShardPosition
 from kinesumer.model.records import Page

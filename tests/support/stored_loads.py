@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kinesumer.core.load_reports import report_loads
+from kinesumer.core.load import report_loads
 from kinesumer.model.reports import Load
 from kinesumer.model.streams import ShardKey
 from kinesumer.wire.loads import MAX_ENTRIES, load_text

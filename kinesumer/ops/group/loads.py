@@ -9,7 +9,7 @@ import msgspec
 
 from kinesumer.core import lineage, plan
 from kinesumer.core.load import KnownLoads, work_of, work_of_report
-from kinesumer.core.load_reports import load_reason
+from kinesumer.core.rebalance import load_reason
 from kinesumer.model.reports import Load, LoadReport
 from kinesumer.model.rows import LeaderRow, MemberRow
 from kinesumer.model.streams import ShardKey

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.fair_share import SHARED_PAGE_BYTES
+from kinesumer.core.lineage import records_before
 from kinesumer.core.pacing import Pacing
-from kinesumer.core.shard_end import records_before
 from kinesumer.errors import (
     ShardMissingError,
     ShardThrottledError,

@@ -12,8 +12,7 @@ import msgspec
 from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.shard_sync import check_identity
-from kinesumer.core.lineage import is_complete, repairs
-from kinesumer.core.shard_end import find
+from kinesumer.core.lineage import find, is_complete, repairs
 from kinesumer.errors import (
     InvalidPositionError,
     ShardMissingError,

@@ -11,7 +11,7 @@ from kinesumer.coordination.shard_sync import check_identity, write_all
 from kinesumer.coordination.startup_checks import check_group
 from kinesumer.coordination.store_queries import read_all, read_stream_row
 from kinesumer.core import lineage
-from kinesumer.core.shard_end import is_past_end
+from kinesumer.core.lineage import is_past_end
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow, StreamRow

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kinesumer.aws.expressions import Attribute
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
-from kinesumer.core.shard_end import find, is_past_end
+from kinesumer.core.lineage import find, is_past_end
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Shard

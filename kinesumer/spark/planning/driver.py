@@ -16,6 +16,13 @@ from typing import Any
 from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, Limits
 from kinesumer.core.batch_plan import choose
 from kinesumer.core.batch_ranges import Pair, Readable, between, seen_at
+from kinesumer.core.batch_ranges import (
+    MAX_BYTES_PER_SECOND,
+    Limits,
+    Pair,
+    between,
+    seen_at,
+)
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import (

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, nextafter
 
-from kinesumer.core.batch_limits import Limits
 from kinesumer.core.batch_plan import (
     Chosen,
     Ended,
@@ -19,7 +18,7 @@ from kinesumer.core.batch_plan import (
     end_offset,
     is_stale,
 )
-from kinesumer.core.batch_ranges import Readable, readable, vanished
+from kinesumer.core.batch_ranges import Limits, Readable, readable, vanished
 from kinesumer.core.lineage import ancestors
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import (

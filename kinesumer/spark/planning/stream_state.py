@@ -8,10 +8,9 @@ from typing import Any
 from kinesumer.aws.fan_out import CALL_SECONDS, REPLACE_SECONDS
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.consuming.read_place import FRESH_SECONDS
-from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, ProbedRecord
-from kinesumer.core.fair_share import BYTES_PER_SECOND
+from kinesumer.core.batch_ranges import MAX_BYTES_PER_SECOND, ProbedRecord
 from kinesumer.core.lineage import leaves
-from kinesumer.core.pacing import CAUGHT_UP_SECONDS
+from kinesumer.core.pacing import BYTES_PER_SECOND, CAUGHT_UP_SECONDS
 from kinesumer.errors import ExpiredIteratorError, SourceUnavailableError
 from kinesumer.model.positions import (
     After,

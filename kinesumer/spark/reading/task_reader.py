@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, PrefetchBuffer
-from kinesumer.core.fair_share import BYTES_PER_SECOND, PAGE_BYTES
+from kinesumer.core.pacing import BYTES_PER_SECOND, PAGE_BYTES
 from kinesumer.model.streams import Stream
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.clock import SystemClock

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinesumer.core.shard_end import find
+from kinesumer.core.lineage import find
 from kinesumer.errors import InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from kinesumer.aws.stream_consumers import StreamConsumers
-from kinesumer.core.fair_share import CALL_SECONDS
+from kinesumer.core.pacing import CALL_SECONDS
 from kinesumer.model.streams import Stream
 from kinesumer.ports import StreamSource
 from kinesumer.testing import EmbeddedAws

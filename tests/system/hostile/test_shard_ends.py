@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.aws.polling import PollingSource
-from kinesumer.core.shard_end import is_past_end
+from kinesumer.core.lineage import is_past_end
 from kinesumer.errors import InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record

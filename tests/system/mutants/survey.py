@@ -38,8 +38,8 @@ TESTS = {
     ),
     "core/delivery": ("core/test_delivery", "core/test_handout"),
     "core/handout": ("core/test_handout", "core/test_delivery"),
-    "core/load_order": ("core/test_load_order", "core/test_load_assignor"),
-    "core/fair_share": ("core/test_fair_share",),
+    "core/linear_partition": ("core/test_linear_partition", "core/test_load_assignor"),
+    "core/lineage": ("core/test_lineage", "core/test_lineage_ends"),
     "core/plan": ("core/test_plan", "core/test_rebalance"),
     "wire/conditions": (
         "wire/test_conditions",

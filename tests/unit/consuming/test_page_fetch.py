@@ -11,7 +11,7 @@ import pytest
 
 from kinesumer.aws.kinesis import ANSWER_SECONDS
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.core.fair_share import CALL_SECONDS, FEWEST_READS_PER_SECOND
+from kinesumer.core.pacing import CALL_SECONDS, FEWEST_READS_PER_SECOND
 from kinesumer.errors import (
     ShardThrottledError,
     SourceThrottledError,

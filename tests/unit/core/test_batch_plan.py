@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kinesumer.core.batch_limits import Limits, ProbedRecord, Share
 from kinesumer.core.batch_plan import (
     Chosen,
     Ended,
@@ -21,7 +20,7 @@ from kinesumer.core.batch_plan import (
     end_offset,
     is_stale,
 )
-from kinesumer.core.batch_ranges import Readable
+from kinesumer.core.batch_ranges import Limits, ProbedRecord, Readable, Share
 from kinesumer.model.positions import (
     BEGINNING,
     END,

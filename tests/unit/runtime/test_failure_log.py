@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kinesumer.core.incidents import MAX_SUBJECTS
+from kinesumer.core.failures import MAX_SUBJECTS
 from kinesumer.errors import (
     CorruptRowError,
     ShardThrottledError,

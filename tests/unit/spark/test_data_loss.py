@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.core.batch_limits import Limits
+from kinesumer.core.batch_ranges import Limits
 from kinesumer.errors import ConfigurationError, DataLossError, SourceUnavailableError
 from kinesumer.model.positions import After, Offset, Position, ShardPosition
 from kinesumer.model.records import Page

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kinesumer import ConfigurationError, Stream
-from kinesumer.core.batch_limits import Limits
+from kinesumer.core.batch_ranges import Limits
 from kinesumer.model.positions import BEGINNING, Offset, StreamOffset
 from kinesumer.spark import readers
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions

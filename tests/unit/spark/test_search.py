@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from kinesumer.core.batch_limits import ProbedRecord
+from kinesumer.core.batch_ranges import ProbedRecord
 from kinesumer.model.positions import BEGINNING, After, Position
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.service_time import ServiceTime

@@ -18,7 +18,7 @@ from kinesumer.aws.stream_consumers import (
     StreamConsumer,
     StreamConsumers,
 )
-from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, MAX_ROWS_PER_SECOND
+from kinesumer.core.batch_ranges import MAX_BYTES_PER_SECOND, MAX_ROWS_PER_SECOND
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.client_reports import LiveUses, read_live_uses

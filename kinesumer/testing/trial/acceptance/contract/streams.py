@@ -10,7 +10,7 @@ from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
-from kinesumer.core.fair_share import CALL_SECONDS
+from kinesumer.core.pacing import CALL_SECONDS
 from kinesumer.errors import (
     SourceThrottledError,
     SourceUnavailableError,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kinesumer.core.shard_end import (
+from kinesumer.core.lineage import (
     NextStep,
     after_page,
     find,

@@ -1,0 +1,345 @@
+"""Sample shards: lags, arrival rates, and the records at stored positions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from itertools import pairwise
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from kinesumer.aws.kinesis import KinesisSource
+from kinesumer.aws.session import ClientFactory
+from kinesumer.core.batch_ranges import MAX_ROWS_PER_SECOND
+from kinesumer.errors import (
+    InvalidPositionError,
+    KinesumerError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page, Record
+from kinesumer.model.rows import DEFAULT_COMMIT_MS, ShardRow
+from kinesumer.model.streams import ShardKey, Start
+from kinesumer.ops.group.connect import Roles
+from kinesumer.ops.group.shard_reads import (
+    PacedReader,
+    for_each_stream,
+    gather_by_key,
+)
+from kinesumer.ops.group.snapshot import COMMIT_MILLIS
+from kinesumer.ports import StreamSource
+from kinesumer.runtime.shard_pages import ShardPages
+
+T = TypeVar("T")
+
+# Clients store positions at intervals, so even a steady lag varies this much.
+NOISE_MILLIS = DEFAULT_COMMIT_MS + COMMIT_MILLIS
+# The size of one sample: a small part of the 2 MB/s that a shard's readers share.
+SAMPLE_BYTES = 256 * 1024
+SAMPLE_RECORDS = int(MAX_ROWS_PER_SECOND)
+DEFAULT_RECORD_BYTES = 1024
+TIP_SECONDS = 10.0  # the current rate is measured over this time
+# Errors that affect a single shard.
+SHARD_ERRORS = (
+    InvalidPositionError,
+    ShardMissingError,
+    SourceUnavailableError,
+    TrimmedPositionError,
+)
+
+
+class LagSample(NamedTuple):
+    """The lag of one shard at one time."""
+
+    at: float  # seconds on this machine's monotonic clock
+    millis: int | None  # the next record's distance to the tip; None if expired
+    after: Position | Start  # the read starts here
+    records: int | None = None  # the number of unread records; None if not counted
+    exact: bool = False  # whether records were counted rather than estimated
+    problem: str = ""  # why the shard couldn't be read, or what is lost
+
+
+class ArrivalSample(NamedTuple):
+    """The records that arrived in a shard within some time."""
+
+    records: int
+    size: int  # the bytes of the records' data
+    seconds: float
+
+    @property
+    def records_per_second(self) -> float:
+        """The rate, limited to Kinesis's maximum; a burst may exceed it in a sample."""
+        if self.records > MAX_ROWS_PER_SECOND * self.seconds:
+            return MAX_ROWS_PER_SECOND
+        return self.records / self.seconds if self.records else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The number of bytes that arrive per second."""
+        mean = self.size / self.records if self.records else 0.0
+        return self.records_per_second * mean
+
+
+def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
+    """Return a sample of the records of a page that arrived at ``since`` or later.
+
+    The page was read at ``now``.
+    """
+    size = sum(len(record.data) for record in page.records)
+    return ArrivalSample(len(page.records), size, page_end(page, now) - since)
+
+
+def page_start(page: Page, now: float) -> float:
+    """Return the arrival time of the first record of a page that was read at ``now``.
+
+    For a page without records, return its end.
+    """
+    arrived = page.records[0].approximate_arrival_timestamp if page.records else None
+    return page_end(page, now) if arrived is None else arrived
+
+
+def page_end(page: Page, now: float) -> float:
+    """Return the time until which a page that was read at ``now`` has all records.
+
+    The time of the page's last record is exact. ``now`` may be a second late or early,
+    since Kinesis reports its time in whole seconds.
+    """
+    last = page.records[-1].approximate_arrival_timestamp if page.records else None
+    if last is None or page.is_at_tip:
+        return now - page.millis_behind / 1000
+    return last
+
+
+def page_millis_behind(page: Page, now: float) -> int:
+    """Return the milliseconds for which a page's first record has waited.
+
+    Kinesis reports how far the page's last record is behind: 0 for the only unread
+    record, however old that record is.
+    """
+    waited = round((now - page_start(page, now)) * 1000)
+    return max(page.millis_behind, waited)
+
+
+def sample_limit(record_bytes: float | None, most_bytes: int = SAMPLE_BYTES) -> int:
+    """Return how many records of this size to request; None if the size is unknown."""
+    size = DEFAULT_RECORD_BYTES if record_bytes is None else max(record_bytes, 1)
+    return max(1, min(SAMPLE_RECORDS, int(most_bytes / size)))
+
+
+def following_limit(page: Page) -> int:
+    """Return how many records to request after a page, by the size of its records."""
+    return sample_limit(
+        max((len(record.data) for record in page.records), default=None)
+    )
+
+
+def estimate_records(seconds: float, samples: Sequence[ArrivalSample]) -> int:
+    """Estimate how many records arrived within some time.
+
+    The samples are spread evenly over the time. Between two samples, the rate is
+    assumed to change evenly.
+    """
+    rates = [sample.records_per_second for sample in samples]
+    mean = sum(a + b for a, b in pairwise(rates)) / (2 * (len(rates) - 1))
+    return round(mean * seconds)
+
+
+class ReadPoint(NamedTuple):
+    """The place in a shard at which reading begins."""
+
+    page: Page  # the first page from this place; empty at the shard's tip
+    at: float  # the first record's arrival, in Unix time; the current time at the tip
+    pages: ShardPages  # the following pages
+
+    @property
+    def sequence_number(self) -> int | None:
+        """The first record's sequence number; None at the tip."""
+        records = self.page.records
+        return int(records[0].sequence_number) if records else None
+
+
+class ShardSampler:
+    """Reads samples of one shard."""
+
+    def __init__(
+        self,
+        reader: PacedReader,
+        source: StreamSource,
+        key: ShardKey,
+        now: float,
+    ) -> None:
+        self._reader, self._source, self._key = reader, source, key
+        self._offset = now - time.monotonic()
+
+    def now(self) -> float:
+        """Return Kinesis's time now: the given time plus the time since then."""
+        return time.monotonic() + self._offset
+
+    def pages(self, after: Position | Start, **options: Any) -> ShardPages:
+        """Return the pages after a position; ``options`` are those of the pages."""
+        call = partial(self._reader.call, self._key)
+        # Estimates may end at a tip that another reader would have confirmed.
+        place = self._source, self._key, after, self.now()
+        return ShardPages(*place, call, believes_tip=True, **options)
+
+    async def read(self, after: Position | Start) -> ReadPoint:
+        """Read a page with one record. Raises the errors of ``ShardPages.next()``."""
+        pages = self.pages(after)
+        return self._point(await pages.next(1), pages)
+
+    def _point(self, page: Page, pages: ShardPages) -> ReadPoint:
+        return ReadPoint(page, page_start(page, self.now()), pages)
+
+    async def read_first(self, after: Position | Start) -> ReadPoint:
+        """Return the first page that has a record, or is at the tip."""
+        pages = self.pages(after)
+        return self._point(await pages.first(), pages)
+
+    async def since(self, timestamp: float) -> ArrivalSample:
+        """Return a sample of the records that arrived at or after a time."""
+        first = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
+        page = first.page
+        if not page.is_at_tip:
+            more = await first.pages.next(following_limit(page))
+            page = more._replace(records=[*page.records, *more.records])
+        return sample_page(page, timestamp, self.now())
+
+    async def arrivals(self) -> ArrivalSample:
+        """Return the records that arrived in the last seconds."""
+        return await self.since(self.now() - TIP_SECONDS)
+
+    async def lag(self, row: ShardRow, *, count: bool = False) -> LagSample:
+        """Sample the lag by reading one record after a row's position.
+
+        ``count`` also counts or estimates the unread records, by a few more reads.
+        """
+        after = row.position or row.start
+        try:
+            first = await self.read(after)
+            at = time.monotonic()
+            millis = page_millis_behind(first.page, self.now())
+            if not (count or first.page.is_at_tip):
+                return LagSample(at, millis, after)
+            # Beside the page of one record, one more is counted.
+            records, exact = await self.count(first, None, 2)
+        except SHARD_ERRORS as error:
+            return LagSample(time.monotonic(), None, after, problem=str(error))
+        return LagSample(at, millis, after, records, exact)
+
+    async def count(
+        self, first: ReadPoint, last: ReadPoint | None, pages: int
+    ) -> tuple[int, bool]:
+        """Return the number of records between two points, and whether it is exact.
+
+        Without ``last``, count up to the tip. If so many pages don't reach the end, the
+        number of further records is estimated from the rates at the first point, in the
+        middle of the rest, and at its end.
+        """
+        end = None if last is None else last.sequence_number
+        page, counted = first.page, 0
+        for number in range(pages):
+            if number:
+                page = await first.pages.next(following_limit(page))
+            before = [
+                record
+                for record in page.records
+                if end is None or int(record.sequence_number) < end
+            ]
+            counted += len(before)
+            if page.is_at_tip or len(before) < len(page.records):
+                return counted, True
+        now = self.now()
+        until = now if last is None or end is None else last.at
+        reached = page_end(page, now)
+        seconds = max(until - reached, 0.0)
+        samples = [
+            ArrivalSample(counted, 0, reached - first.at),
+            await self.since(until - seconds / 2),
+            await self.since(until - TIP_SECONDS),
+        ]
+        return counted + estimate_records(seconds, samples), False
+
+    async def peek(self, number: str) -> Peek:
+        """Look up the record with a sequence number. Raises KinesumerError."""
+        try:
+            point = await self.read_first(Position(number, 0))
+        except ShardMissingError:
+            return Peek(Presence.GONE)
+        except TrimmedPositionError:
+            return Peek(Presence.EXPIRED)
+        except InvalidPositionError:
+            return Peek(Presence.FOREIGN)
+        records = point.page.records
+        if not records:
+            return Peek(Presence.THERE)
+        first, count = records[0].sequence_number, None
+        if first == number:
+            count = await _count_user_records(point.pages, records[:1])
+        return Peek(Presence.THERE, count, first)
+
+
+class Samples(NamedTuple, Generic[T]):
+    """Measurements of the shards of several streams."""
+
+    values: dict[ShardKey, T]
+    problems: dict[str, KinesumerError]  # errors of unreadable streams, by ARN
+    retention_hours: dict[str, int]  # how long streams keep records, by ARN
+
+
+async def sample_shards(
+    clients: ClientFactory,
+    shards: Mapping[str, Sequence[ShardRow]],
+    roles: Roles,
+    measure: Callable[[ShardSampler, ShardRow], Coroutine[Any, Any, T]],
+    reader: PacedReader | None = None,
+) -> Samples[T]:
+    """Measure every unfinished shard; report unreadable streams as problems."""
+    reader = reader or PacedReader()
+    values: dict[ShardKey, T] = {}
+    retention_hours: dict[str, int] = {}
+
+    async def sample_stream(arn: str, source: KinesisSource) -> None:
+        info = await source.describe()
+        retention_hours[arn] = info.retention_hours
+        rows = [row for row in shards[arn] if not row.ended]
+        calls = {
+            row.key: measure(ShardSampler(reader, source, row.key, info.now), row)
+            for row in rows
+        }
+        values.update(await gather_by_key(calls))
+
+    problems = await for_each_stream(clients, shards, sample_stream, roles)
+    return Samples(values, problems, retention_hours)
+
+
+class Presence(Enum):
+    """The result of looking for a position's record in its shard."""
+
+    THERE = "there"
+    EXPIRED = "expired"  # the record is older than the retention
+    GONE = "gone"  # the whole shard is older than the retention
+    FOREIGN = "foreign"  # Kinesis reports that the position was never in this shard
+
+
+class Peek(NamedTuple):
+    """The result of looking up one sequence number."""
+
+    presence: Presence
+    # The number of user records if the record is a KPL aggregate; otherwise None.
+    user_records: int | None = None
+    # The first sequence number at or after the searched one; None if no record follows.
+    first: str | None = None
+
+
+async def _count_user_records(
+    pages: ShardPages, records: Sequence[Record]
+) -> int | None:
+    count = 0
+    async for opened in pages.opened(records):
+        if opened[0].sub_sequence_number is None:
+            return None
+        count += len(opened)
+    return count

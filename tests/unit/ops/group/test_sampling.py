@@ -1,0 +1,159 @@
+"""Test estimates of unread records, and trends of lags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinesumer.core.batch_ranges import MAX_ROWS_PER_SECOND
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Page, Record
+from kinesumer.model.streams import Start
+from kinesumer.ops.group.lag import find_trend
+from kinesumer.ops.group.sampling import (
+    ArrivalSample,
+    LagSample,
+    ShardSampler,
+    estimate_records,
+    page_millis_behind,
+    sample_limit,
+    sample_page,
+)
+from kinesumer.ops.group.shard_reads import PacedReader
+from tests.support.doctor import KEYS, row
+
+HERE, THERE = Position("100"), Position("200")
+
+
+def sample(at: float, millis: int | None, after: Position = HERE) -> LagSample:
+    return LagSample(at, millis, after)
+
+
+def page(records: int, millis_behind: int, *, ends: bool = False) -> Page:
+    made = [Record(str(number), b"12345678") for number in range(records)]
+    return Page(made, None if ends else "next", millis_behind)
+
+
+def test_a_sample_covers_the_time_from_where_it_began_to_where_the_page_ends() -> None:
+    taken = sample_page(page(100, 40_000), since=50.0, now=100.0)
+    assert taken == ArrivalSample(100, 800, 10.0)
+    assert taken.records_per_second == 10.0
+    assert taken.bytes_per_second == 80.0
+
+
+def test_the_records_times_count_rather_than_a_clock_in_whole_seconds() -> None:
+    """Otherwise a shard at a third of its limit would appear hot."""
+    begin, late = 50.0, 0.9
+    records = [Record(str(n), b"12345678", "", begin + n / 100) for n in range(51)]
+    taken = sample_page(Page(records, "next", 40_000), begin, now=90.5 - late)
+    assert taken.seconds == 0.5
+    # At the tip, no record may have arrived for some time.
+    assert sample_page(Page(records, "next", 0), begin, now=60.0).seconds == 10.0
+
+
+async def test_a_counted_lag_begins_at_the_arrival_of_its_first_record() -> None:
+    """``Source`` answers as if one record had arrived every 10 ms for 100 s."""
+    now = 1000.0
+
+    class Source:
+        async def get_iterator(self, _: str, after: Position | Start) -> str:
+            begin = after.timestamp if isinstance(after, Start) else now - 100
+            return str(begin)
+
+        async def get_records(self, iterator: str, limit: int) -> Page:
+            return self.page(float(iterator), limit)
+
+        def page(self, begin: float, count: int) -> Page:
+            times = [begin + number / 100 for number in range(count)]
+            records = [Record("1", b"12345678", "", at) for at in times]
+            end = begin + count / 100
+            return Page(records, str(end), round(1000 * (now - times[-1])))
+
+    late = 0.9
+    source: Any = Source()
+    sampler = ShardSampler(PacedReader(), source, KEYS[0], now - late)
+    lag = await sampler.lag(row(0, position=HERE), count=True)
+    assert lag.records == pytest.approx(10_000, rel=0.03)
+
+
+def test_a_rate_is_capped_at_the_limit_of_kinesis() -> None:
+    assert ArrivalSample(900, 9000, 0.0).records_per_second == MAX_ROWS_PER_SECOND
+    assert ArrivalSample(0, 0, 0.0).bytes_per_second == 0.0
+
+
+@pytest.mark.parametrize(
+    ("record_bytes", "records"),
+    [(None, 256), (100, 1000), (64 * 1024, 4), (1 << 20, 1), (0, 1000)],
+)
+def test_large_records_are_sampled_in_small_numbers(
+    record_bytes: float | None, records: int
+) -> None:
+    assert sample_limit(record_bytes) == records
+
+
+def test_a_steady_stream_is_estimated_exactly() -> None:
+    steady = [ArrivalSample(100, 0, 10.0)] * 3
+    assert estimate_records(60.0, steady) == 600
+
+
+def test_rates_between_samples_are_interpolated() -> None:
+    rising = [
+        ArrivalSample(0, 0, 1.0),
+        ArrivalSample(10, 0, 1.0),
+        ArrivalSample(20, 0, 1.0),
+    ]
+    assert estimate_records(10.0, rising) == 100
+
+
+@pytest.mark.parametrize(
+    ("read", "at_tip"),
+    [
+        (page(3, 0), True),
+        (page(3, 5), False),
+        (page(0, 5), False),
+        (page(3, 5, ends=True), True),
+    ],
+)
+def test_nothing_follows_a_page_at_the_tip_or_at_the_shards_end(
+    read: Page, at_tip: bool
+) -> None:
+    assert read.is_at_tip is at_tip
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "trend"),
+    [
+        (sample(0, 1_000), sample(10, 5_000, THERE), ("caught up", 400.0, 0.0)),
+        (sample(0, 120_000), sample(10, 100_000, THERE), ("falling", -2000.0, 50.0)),
+        (sample(0, 50_000), sample(10, 57_000, THERE), ("growing", 700.0, None)),
+        # Without progress, a lag grows by a second each second.
+        (sample(0, 50_000), sample(10, 60_000), ("stalled", 1000.0, None)),
+        # A change as small as that of one commit counts as no change.
+        (sample(0, 50_000), sample(60, 47_000, THERE), ("steady", -50.0, None)),
+        (None, sample(10, 60_000), ("unknown", None, None)),
+        (sample(0, None), sample(10, 60_000), ("unknown", None, None)),
+        # If the next record has expired, the lag is unknown.
+        (sample(0, 50_000), sample(10, None), ("unknown", None, None)),
+    ],
+)
+def test_each_trend(
+    before: LagSample | None, after: LagSample, trend: tuple[str, float, float]
+) -> None:
+    assert find_trend(before, after) == trend
+
+
+def test_a_lag_counts_as_caught_up_only_if_it_is_expected() -> None:
+    before, after = sample(0, 3_000), sample(10, 13_000)
+    assert find_trend(before, after, 0).trend == "stalled"
+    assert find_trend(before, after, 61_000).trend == "caught up"
+
+
+def test_a_lag_is_the_age_of_the_first_record_that_waits() -> None:
+    waiting = Page([Record("1", b"", None, 70.0), Record("2", b"", None, 90.0)], "n", 0)
+    assert page_millis_behind(waiting, now=100.0) == 30_000
+    assert (
+        page_millis_behind(waiting._replace(millis_behind=40_000), now=100.0) == 40_000
+    )
+    assert page_millis_behind(page(0, 5), now=100.0) == 5
+    assert page_millis_behind(page(1, 5), now=100.0) == 5
