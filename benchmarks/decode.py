@@ -19,7 +19,7 @@ from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.testing.embedded_aws.gateway import from_json
 from kinesumer.wire.aggregation import MAGIC, OpenedRecords, open_records
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled
 from kinesumer.wire.records import decode_page
 
 if TYPE_CHECKING:

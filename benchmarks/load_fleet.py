@@ -25,7 +25,7 @@ from kinesumer.core.rebalance import MOVING_BEATS, LoadSchedule
 from kinesumer.model.reports import Load
 from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey
-from kinesumer.wire.loads import load_text, max_entries, read_loads
+from kinesumer.wire.reports import load_text, max_entries, read_loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

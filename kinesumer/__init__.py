@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kinesumer.model.streams import ShardKey, Start, Stream
     from kinesumer.producer.client import Producer
     from kinesumer.producer.pending import PutFuture, PutResult
-    from kinesumer.wire.decoder import decoder
+    from kinesumer.wire.cbor import decoder
 else:
     # Modules are imported on first use. Spark starts many processes that need only one
     # subpackage, and pytest loads the plugin where no test uses it.
@@ -75,7 +75,7 @@ else:
         "StateTable": "aws.dynamodb",
         "Stream": "model.streams",
         "create_table": "aws.dynamodb",
-        "decoder": "wire.decoder",
+        "decoder": "wire.cbor",
     }
 
     def __getattr__(name: str) -> object:

@@ -23,8 +23,7 @@ from kinesumer.errors import (
 )
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.secrets import SECRETS
-from kinesumer.wire.cbor import is_map
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled, is_map
 
 # Errors of modules that take 0.2 s of CPU time to import. Many of Spark's processes
 # don't need these modules, and an error of a module that isn't loaded can't occur.

@@ -16,7 +16,7 @@ from kinesumer.model.streams import ShardKey
 from kinesumer.ports import WriteResult
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.tasks import wait_and_clear
-from kinesumer.wire import deaths, rows, writes
+from kinesumer.wire import rows, shard_writes
 
 # Half of the writes that PacedStore sends in parallel. The other half is left for
 # claims and releases.
@@ -118,8 +118,8 @@ class Checkpointer:
         position, tip, context = owned.position, owned.due_tip, self._context
         if position is None or not owned.can_store:
             return True
-        write = deaths.forgetting(
-            writes.commit(context.app, owned.row, position, tip),
+        write = shard_writes.forgetting(
+            shard_writes.commit(context.app, owned.row, position, tip),
             owned.forgotten_attributes(context.clock.now()),
         )
 
@@ -135,13 +135,13 @@ class Checkpointer:
         tip, context = owned.due_tip, self._context
         if tip is None or not owned.can_store:
             return True
-        write = writes.note_tip(context.app, owned.row, tip)
+        write = shard_writes.note_tip(context.app, owned.row, tip)
         return await self._apply(lambda: context.store.write(write), owned, None, tip)
 
     async def _forget_deaths(self, owned: OwnedShard) -> bool:
         """End the isolation of an idle shard. Return False if the store failed."""
-        key = writes.shard_row_key(self._context.app, owned.row)
-        write = deaths.forget_deaths(key, owned.row)
+        key = shard_writes.shard_row_key(self._context.app, owned.row)
+        write = shard_writes.forget_deaths(key, owned.row)
         store = self._context.store
         return await self._apply(lambda: store.write(write), owned, None, None)
 

@@ -14,7 +14,7 @@ from kinesumer.consuming.prefetch import (
     answer_memory,
 )
 from kinesumer.core.congestion import FULL_PAGE_BYTES
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled
 
 
 class Reservation:

@@ -12,7 +12,7 @@ from kinesumer.core.progress import may_have_killed
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.rows import Deaths, ShardRow
-from kinesumer.wire.deaths import ATTRIBUTES
+from kinesumer.wire.shard_writes import DEATHS
 
 
 class Turn(asyncio.Lock):
@@ -132,7 +132,7 @@ class Suspects:
             if self._progress_at is None:
                 self._progress_at = now
             is_past = now >= self._progress_at + self._past_seconds
-        return ATTRIBUTES if is_past or self.may_forget(done) else ()
+        return DEATHS if is_past or self.may_forget(done) else ()
 
     def count_suspects(self, records: Sequence[Record]) -> int:
         """Count the suspects at the beginning of a batch."""

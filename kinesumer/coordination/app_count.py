@@ -13,7 +13,7 @@ from kinesumer.errors import AccessDeniedError
 from kinesumer.model.rows import AppRow
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.wire import admin_writes, app_rows
+from kinesumer.wire import admin_writes, rows, writes
 
 # The interval of counts beside other apps, and the least interval, which applies while
 # reads are refused. An app that polls alone counts half as often.
@@ -68,8 +68,8 @@ class AppCount:
     async def _count(self) -> None:
         context = self._context
         self._counted_at = context.clock.now()
-        stored = await context.query(app_rows.PARTITION, consistent=False)
-        apps = context.parse_rows(app_rows.read_app, stored)
+        stored = await context.query(rows.APPS, consistent=False)
+        apps = context.parse_rows(rows.read_app, stored)
         wall = context.clock.wall()
         alive = [app for app in apps if wall - app.updated_at < ALIVE_SECONDS]
         others = [app for app in alive if app.app != context.app]
@@ -80,7 +80,7 @@ class AppCount:
             await self._announce(own[0] if own else None, wall)
         for app in apps:
             if wall - app.updated_at >= DEAD_ROW_SECONDS:
-                await context.write(admin_writes.delete(app_rows.app_key(app.app)))
+                await context.write(admin_writes.delete(rows.app_key(app.app)))
 
     async def _announce(self, stored: AppRow | None, wall: float) -> None:
         streams = frozenset(
@@ -89,5 +89,5 @@ class AppCount:
             if stream.fan_out_polling != 0
         )
         if streams:
-            write = app_rows.announce(self._context.app, streams, stored, wall)
+            write = writes.announce(self._context.app, streams, stored, wall)
             await self._context.write(write)

@@ -32,7 +32,7 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, writes
-from kinesumer.wire.row_size import room_bytes
+from kinesumer.wire.reports import room_bytes
 
 # The part of the lease after which the session stops delivering records. The rest is a
 # margin, since the session's clock may run slower than the clock of an observer.

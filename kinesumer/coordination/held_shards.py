@@ -18,7 +18,7 @@ from kinesumer.model.streams import Range, ShardKey
 from kinesumer.ports import Write
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.wire import deaths, rows, writes
+from kinesumer.wire import rows, shard_writes
 
 
 class ProgressSource(HandedOut, Protocol):
@@ -134,8 +134,8 @@ class HeldShards:
         self._delivery.sync_progress()
         app, position = self._context.app, owned.position
         forgotten = owned.forgotten_attributes(self._context.clock.now())
-        write = writes.release(app, owned.row, position)
-        await self.write_as_owner(owned, deaths.forgetting(write, forgotten))
+        write = shard_writes.release(app, owned.row, position)
+        await self.write_as_owner(owned, shard_writes.forgetting(write, forgotten))
 
     async def write_as_owner(self, owned: OwnedShard, write: Write) -> bool:
         """Send a write that gives up a shard; return whether the position is stored."""
@@ -210,10 +210,13 @@ class StaleLeases:
 
     async def _release(self, row: ShardRow, until: float) -> None:
         """Read a shard's row, and release the shard if the row names this session."""
-        store, key = self._context.store, writes.shard_row_key(self._context.app, row)
+        store, key = (
+            self._context.store,
+            shard_writes.shard_row_key(self._context.app, row),
+        )
         now = self._context.parse_row(rows.read_shard, await store.get(key))
         if now is not None and now.owner == self._session:
-            write = writes.release(self._context.app, now, None)
+            write = shard_writes.release(self._context.app, now, None)
             if (await store.write(write)).applied:
                 self.forget(row.key)
         elif self._context.clock.now() >= until:

@@ -16,7 +16,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.wire import deaths, rows, writes
+from kinesumer.wire import rows, shard_writes
 
 OnRejected = Callable[[OwnedShard, ShardRow | None], None]
 
@@ -104,8 +104,8 @@ class IsolationGuard:
         self, owned: OwnedShard, position: Position | None, number: int
     ) -> None:
         """Let the row name a record before user code gets it, or name none."""
-        key = writes.shard_row_key(self._context.app, owned.row)
-        note = deaths.note_tried(key, owned.row, position, number)
+        key = shard_writes.shard_row_key(self._context.app, owned.row)
+        note = shard_writes.note_tried(key, owned.row, position, number)
         written = await self._context.write(note)
         if written.applied or not owned.can_store:
             return

@@ -39,7 +39,7 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import gather_or_cancel, wait_and_clear
 from kinesumer.wire import rows, writes
-from kinesumer.wire.loads import read_loads
+from kinesumer.wire.reports import read_loads
 
 # The interval at which clients that aren't standbys check for a leader.
 LEADER_POLL_SECONDS = 10.0

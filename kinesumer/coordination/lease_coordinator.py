@@ -31,8 +31,8 @@ from kinesumer.model.streams import Range, ShardKey
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import wait_and_clear
-from kinesumer.wire import rows, writes
-from kinesumer.wire.deaths import with_deaths
+from kinesumer.wire import rows, shard_writes
+from kinesumer.wire.shard_writes import with_deaths
 
 # While shards in the range are unclaimed, the rows are read at this interval. After
 # some reads, the slow interval applies, which also interrupts many claims.
@@ -324,7 +324,7 @@ class LeaseCoordinator:
         requests is applied, even if the first one arrives late.
         """
         (row, nonce, dead_owner, deaths), context = claim, self._context
-        write = writes.claim(context.app, row, self._member, nonce, dead_owner)
+        write = shard_writes.claim(context.app, row, self._member, nonce, dead_owner)
         write = with_deaths(write, deaths)
         try:
             written = await context.store.write(write)

@@ -17,9 +17,13 @@ from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.wire.failures import failures_text
-from kinesumer.wire.incidents import incidents_text
-from kinesumer.wire.loads import LEAST_ENTRIES, load_text, max_entries
+from kinesumer.wire.reports import (
+    LEAST_ENTRIES,
+    failures_text,
+    incidents_text,
+    load_text,
+    max_entries,
+)
 
 
 class MemberReports:

@@ -22,7 +22,7 @@ from kinesumer.model.rows import Key, MemberRow, Row, ShardRow
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
-from kinesumer.wire import admin_writes, rows, writes
+from kinesumer.wire import admin_writes, rows, shard_writes
 
 MAX_REASON_CHARACTERS = 200  # keeps rows below 1 KB, the unit that DynamoDB bills
 QUERY_ADVICE = "a running query doesn't notice changes: stop the query first"
@@ -136,7 +136,7 @@ async def find_pause_target(
     key = rows.stream_key(context.app, arn)
     if shard is not None:
         shard_row = find_shard(await read_all(context, arn), arn, shard)
-        key = writes.shard_row_key(context.app, shard_row)
+        key = shard_writes.shard_row_key(context.app, shard_row)
     return Target(arn, shard or ""), key, await context.read(key) or {}
 
 

@@ -19,7 +19,7 @@ from kinesumer.model.rows import MemberRow
 from kinesumer.runtime.context import ClientContext
 from kinesumer.telemetry.api import ClientState, StreamState
 from kinesumer.wire import writes
-from kinesumer.wire.loads import read_loads
+from kinesumer.wire.reports import read_loads
 
 
 class Session:

@@ -16,7 +16,7 @@ from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.wire import deaths, rows, writes
+from kinesumer.wire import rows, shard_writes
 
 
 class ShardEndHandler:
@@ -67,21 +67,21 @@ class ShardEndHandler:
         app = self._context.app
         opening = []
         for child in children:
-            created = await self._context.write(writes.create_shard(app, child))
+            created = await self._context.write(shard_writes.create_shard(app, child))
             # Note each child's epoch before the parents are read. If a seek raises the
             # epoch meanwhile, the store refuses to mark the child as ready.
             opening.append(self._context.parse_row(rows.read_shard, created.row))
         owned.revoke()
-        write = writes.mark_ended(app, owned.row, owned.position)
+        write = shard_writes.mark_ended(app, owned.row, owned.position)
         if owned.suspects is not None:
-            write = deaths.forgetting(write, deaths.ATTRIBUTES)
+            write = shard_writes.forgetting(write, shard_writes.DEATHS)
         if not await self._shards.write_as_owner(owned, write):
             return False
         # In a merge, the owner of each parent writes that parent's end before it reads
         # the other parent. So at least one of the owners sees both ends.
         for row in opening:
             if row and not row.ready and await self._parents_ended(owned, row):
-                await self._context.write(writes.ready(app, row))
+                await self._context.write(shard_writes.ready(app, row))
         logger.info(
             "%s %s ended",
             owned.source.stream,

@@ -25,7 +25,7 @@ from kinesumer.ports import Write
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import gather_or_cancel, wait_and_clear
-from kinesumer.wire import rows, writes
+from kinesumer.wire import rows, shard_writes, writes
 from kinesumer.wire.fields import is_sequence_number
 
 
@@ -120,15 +120,15 @@ async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
     before = stream.open_shard_starts
     stream.open_shard_starts = lineage.open_shard_starts([*found, *repairs.create])
     await write_all(
-        context, [writes.create_shard(context.app, new) for new in repairs.create]
+        context, [shard_writes.create_shard(context.app, new) for new in repairs.create]
     )
     ready = repairs.ready and await _still_ready(context, stream, repairs.ready, shards)
     await write_all(
         context,
         [
-            *(writes.ready(context.app, shard) for shard in ready),
+            *(shard_writes.ready(context.app, shard) for shard in ready),
             *(
-                writes.prune_shard(context.app, shard)
+                shard_writes.prune_shard(context.app, shard)
                 for shard in _long_unlisted(context, stream, repairs.prune)
             ),
         ],
@@ -162,7 +162,7 @@ async def _reopen(
             row.key.shard_id,
             extra={"stream": stream.name, "shard_id": row.key.shard_id},
         )
-    await write_all(context, [writes.reopen(context.app, row) for row in wrong])
+    await write_all(context, [shard_writes.reopen(context.app, row) for row in wrong])
     return wrong
 
 
@@ -243,7 +243,9 @@ async def _create_initial_rows(
     origin = lineage.Origin(row, closed, await _go_positions(context, stream))
     first = lineage.first_rows(origin, shards)
     stream.open_shard_starts = lineage.open_shard_starts(first)
-    await write_all(context, [writes.create_shard(context.app, new) for new in first])
+    await write_all(
+        context, [shard_writes.create_shard(context.app, new) for new in first]
+    )
     # Mark the rows as complete last, so that after a crash another client creates the
     # missing ones.
     await context.write(writes.baseline(context.app, row))

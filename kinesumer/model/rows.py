@@ -81,11 +81,11 @@ class MemberRow(NamedTuple):
     drained: bool = False
     # By stream ARN: how the client uses fan-out. It polls the other streams.
     fan_out: Mapping[str, FanOutUse] = {}
-    # The load of the client's shards, as ``wire.loads`` codes it.
+    # The load of the client's shards, as ``wire.reports`` codes it.
     load: str = ""
-    # The client's incidents, as ``wire.incidents`` codes them.
+    # The client's incidents, as ``wire.reports`` codes them.
     incidents: str = ""
-    # What the client's user code could not handle, as ``wire.failures`` codes it.
+    # What the client's user code could not handle, as ``wire.reports`` codes it.
     failures: str = ""
 
     @property

@@ -10,9 +10,13 @@ from kinesumer.model.rows import Key, MemberRow, ShardRow, StreamRow, Value
 from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.wire import rows
-from kinesumer.wire.conditions import ALIVE, as_read
-from kinesumer.wire.deaths import ATTRIBUTES as DEATHS
-from kinesumer.wire.writes import create_shard, position_values, shard_row_key
+from kinesumer.wire.shard_writes import (
+    DEATHS,
+    create_shard,
+    position_values,
+    shard_row_key,
+)
+from kinesumer.wire.writes import ALIVE, as_read
 
 
 def notify(app: str, member: MemberRow) -> Write:

@@ -1,15 +1,23 @@
-"""Encodes CBOR, in which Kinesis answers without Base64.
+"""Encodes CBOR, in which Kinesis answers without Base64, and finds its decoder in C.
 
 The format is RFC 8949, with AWS's own meaning of times: an integer with tag 1 is in
-milliseconds since 1970, not in seconds.
+milliseconds since 1970, not in seconds. Without the compiled decoder, records are read
+in JSON. That is faster then, because msgspec's decoder of JSON is compiled, too.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from importlib import import_module
+from typing import Literal, Protocol, cast
+
+from kinesumer.model.records import Record
 
 # The content type in which AWS's SDK for Java calls Kinesis.
 CONTENT_TYPE = "application/x-amz-cbor-1.1"
+Body = bytes | bytearray
+
 
 # The major types: the first three bits of an item.
 _NATURAL, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
@@ -58,3 +66,43 @@ def _head(major: int, number: int) -> bytes:
         return bytes((major << 5 | number,))
     low = next(low for low in (24, 25, 26, 27) if number < 1 << (8 << low - 24))
     return bytes((major << 5 | low,)) + number.to_bytes(1 << low - 24)
+
+
+class Compiled(Protocol):
+    """The functions of ``_native.c``. Each raises ValueError for an unusual body."""
+
+    def decode(self, body: Body, /) -> object:
+        """Return a body as an object. A time is a float, in seconds."""
+        ...
+
+    def read_page(
+        self, body: Body, type_: Callable[..., Record], /
+    ) -> tuple[list[Record], dict[str, object]]:
+        """Return the records of a page, and the page's other fields."""
+        ...
+
+    def read_columns(
+        self, body: Body, prefix: bytes, /
+    ) -> tuple[int, bool, tuple[bytes, ...], dict[str, object]]:
+        """Return the number of records, and their columns as buffers of Arrow.
+
+        Also return whether the data of at least one record begins with the prefix, and
+        the page's other fields.
+        """
+        ...
+
+
+def find_compiled() -> Compiled | None:
+    """Return the compiled decoder, or None if it was built without a C compiler."""
+    try:
+        return cast("Compiled", import_module("kinesumer.wire._native"))
+    except ModuleNotFoundError:
+        return None
+
+
+compiled: Compiled | None = find_compiled()
+
+
+def decoder() -> Literal["compiled", "json"]:
+    """Return which decoder is in use: that of CBOR in C, or that of JSON."""
+    return "json" if compiled is None else "compiled"

@@ -8,9 +8,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TypeVar
 
-from kinesumer.errors import CorruptRowError
+from kinesumer.errors import ConfigurationError, CorruptRowError
 from kinesumer.model.positions import WHOLE_RECORD, Position, Tip
-from kinesumer.model.rows import Row, Value
+from kinesumer.model.rows import NO_DEATHS, Deaths, Row, Value
 from kinesumer.model.streams import (
     HASH_KEYS,
     YEAR_10000,
@@ -23,11 +23,10 @@ from kinesumer.model.streams import (
 # A row of 400 KB, the limit of DynamoDB, has no room for more parts of a range with
 # whole hash keys.
 MAX_RANGE_PARTS = 5000
-# No version writes more letters than this into a text, not even loads: 60 entries of 9
-# letters, and 12 letters for each of 60 streams. More would only take time.
-MAX_READ_LETTERS = 4096
 # No counter reaches this number. DynamoDB's numbers can be greater.
 MAX_COUNT = 10**18
+# The attribute that names what the owner of an isolated shard gave to user code.
+TRIED = "tried"
 
 T = TypeVar("T", str, int, bool, frozenset[str])
 
@@ -87,6 +86,28 @@ def read_position(row: Row) -> Position | None:
     if "sub_sequence_number" not in row:
         return Position(number)
     return Position(number, count(row, "sub_sequence_number", last=WHOLE_RECORD))
+
+
+def read_deaths(row: Row) -> Deaths:
+    """Return the counted deaths. Raises CorruptRowError for an invalid attribute."""
+    if "deaths" not in row:
+        return NO_DEATHS
+    return Deaths(
+        counted=count(row, "deaths"),
+        at=count(row, "died_at") / 1000,
+        tried=_read_named_position(row, TRIED),
+        suspect=_read_named_position(row, "suspect"),
+        poison=_read_named_position(row, "poison"),
+    )
+
+
+def _read_named_position(row: Row, name: str) -> Position | None:
+    if name not in row:
+        return None
+    try:
+        return Position.of_text(get(row, name, str))
+    except ConfigurationError:
+        raise corrupt(row, name) from None
 
 
 def read_tip(row: Row) -> Tip | None:

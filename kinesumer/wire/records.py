@@ -9,8 +9,7 @@ import msgspec
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard
-from kinesumer.wire.cbor import is_map
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled, is_map
 from kinesumer.wire.fields import is_sequence_number
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]

@@ -17,6 +17,7 @@ from kinesumer.model.positions import Tip
 from kinesumer.model.rows import (
     CLIENT,
     DEFAULT_COMMIT_MS,
+    AppRow,
     GroupRow,
     Key,
     LeaderRow,
@@ -28,12 +29,12 @@ from kinesumer.model.rows import (
     Value,
 )
 from kinesumer.model.streams import HASH_KEYS, FanOutUse, Range, ShardKey, Start
-from kinesumer.wire.deaths import read_deaths
 from kinesumer.wire.fields import (
     SHARD_ID,
     corrupt,
     count,
     get,
+    read_deaths,
     read_fan_out,
     read_hash_key,
     read_position,
@@ -48,6 +49,8 @@ T = TypeVar("T")
 GROUP_SK = "group"
 LEADER_SK = "leader"
 STREAM_PREFIX = "stream#"
+# The partition of the rows of all apps.
+APPS = "apps"
 
 # The greatest number of clients that is valid in a row. It is limited, since the
 # heartbeat interval grows with it.
@@ -99,6 +102,11 @@ def leader_key(app: str) -> Key:
 def group_key(app: str) -> Key:
     """Return the key of the app's identity row."""
     return Key(f"group#{app}", GROUP_SK)
+
+
+def app_key(app: str) -> Key:
+    """Return the key of an app's row."""
+    return Key(APPS, app)
 
 
 def stream_key(app: str, arn: str) -> Key:
@@ -267,6 +275,15 @@ def read_group(row: Row) -> GroupRow:
         paused=get(row, "paused", bool, False),
         pause_reason=get(row, "pause_reason", str, ""),
         resetting=get(row, "resetting", bool, False),
+    )
+
+
+def read_app(row: Row) -> AppRow:
+    """Parse an app's row. Raise CorruptRowError if it is invalid."""
+    return AppRow(
+        app=get(row, "sk", str),
+        streams=get(row, "streams", frozenset[str]),
+        updated_at=count(row, "updated_at") / 1000,
     )
 
 

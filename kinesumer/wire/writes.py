@@ -1,7 +1,7 @@
-"""The conditional writes of clients, with one function for each kind of write.
+"""The conditional writes to the rows of members, of the leader, and of the group.
 
 Each write has a condition on its row. So a write that arrives late, twice, or from a
-client that was declared dead changes nothing.
+client that was declared dead changes nothing. ``shard_writes`` has those of shards.
 """
 
 from __future__ import annotations
@@ -9,31 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import floor
 
-from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import (
     DEFAULT_COMMIT_MS,
     QUERY,
-    Key,
+    AppRow,
     LeaderRow,
     Liveness,
     LivenessRow,
     MemberRow,
-    ShardRow,
     StreamRow,
     Value,
 )
 from kinesumer.model.streams import HASH_KEYS, FanOutUse, Interval, Range
 from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 from kinesumer.wire import rows
-from kinesumer.wire.conditions import (
-    ALIVE,
-    as_read,
-    is_dead,
-    is_greater,
-    is_owned,
-    is_same,
-)
-from kinesumer.wire.row_size import REPORTS
+from kinesumer.wire.reports import REPORTS
+
+# The row's session isn't marked dead.
+ALIVE = AnyOf(Compare("dead", "absent"), Compare("dead", "=", False))
 
 
 def register(
@@ -259,98 +252,6 @@ def baseline(app: str, stream: StreamRow) -> Write:
     return Write(key, condition, {"baseline": True})
 
 
-def create_shard(app: str, shard: ShardRow) -> Write:
-    """Create a shard's row if it doesn't exist."""
-    values: dict[str, Value] = {
-        "last_hash": rows.hash_text(shard.last_hash),
-        "start": rows.start_text(shard.start),
-        "epoch": shard.epoch,
-        "ended": shard.ended,
-        "ready": shard.ready,
-    }
-    if shard.parents:
-        values["parents"] = shard.parents
-    if shard.position is not None:
-        values.update(position_values(shard.position))
-    return Write(shard_row_key(app, shard), Compare("pk", "absent"), values)
-
-
-def ready(app: str, shard: ShardRow) -> Write:
-    """Allow claims of a shard after all its parents have ended.
-
-    The row ``shard`` must be read before the parents' rows. If a seek reopens the
-    parents after that, it also raises the shard's epoch, so that this write fails.
-    """
-    condition = Compare("epoch", "=", shard.epoch)
-    return Write(shard_row_key(app, shard), condition, {"ready": True})
-
-
-def claim(
-    app: str, shard: ShardRow, member: MemberRow, nonce: str, owner: str = ""
-) -> Write:
-    """Claim a shard that has no owner, or that ``owner`` owns.
-
-    ``owner`` is a session that was proved dead, or the caller's own session. After a
-    seek, the row still names the caller, though it has stopped reading the shard.
-    """
-    absent = Compare("owner", "absent")
-    free = AnyOf(absent, Compare("owner", "=", owner)) if owner else absent
-    condition = AllOf(
-        Compare("ready", "=", True),
-        Compare("ended", "=", False),
-        Compare("epoch", "=", shard.epoch),
-        # The pause may have been stored after the caller read the row.
-        Compare("paused", "absent"),
-        free,
-    )
-    values: dict[str, Value] = {
-        "owner": member.session,
-        "owner_id": member.client_id,
-        "claim": nonce,
-        "epoch": shard.epoch + 1,
-    }
-    return Write(shard_row_key(app, shard), condition, values)
-
-
-def commit(
-    app: str, shard: ShardRow, position: Position, tip: Tip | None = None
-) -> Write:
-    """Move the checkpoint forward if the owner and epoch are those of ``shard``."""
-    condition = AllOf(*is_owned(shard), is_greater(position))
-    # The former position may be in an aggregate. Remove its sub-sequence number, which
-    # doesn't belong to the new position.
-    removed = ("sub_sequence_number",) if position.sub_sequence_number is None else ()
-    values = position_values(position)
-    if tip is not None:
-        values["tip"] = rows.tip_text(tip)
-    return Write(shard_row_key(app, shard), condition, values, removed)
-
-
-def note_tip(app: str, shard: ShardRow, tip: Tip) -> Write:
-    """Store how far a quiet shard has been read.
-
-    Its next owner then knows that nothing was lost.
-    """
-    values: dict[str, Value] = {"tip": rows.tip_text(tip)}
-    return Write(shard_row_key(app, shard), AllOf(*is_owned(shard)), values)
-
-
-def release(app: str, shard: ShardRow, position: Position | None) -> Write:
-    """Release a shard, and store its last position in the same write."""
-    return _give_up(app, shard, position, {})
-
-
-def mark_ended(app: str, shard: ShardRow, position: Position | None) -> Write:
-    """Mark a closed shard as ended after all its records are done."""
-    return _give_up(app, shard, position, {"ended": True})
-
-
-def reopen(app: str, shard: ShardRow) -> Write:
-    """Let a shard be read again from its position, because its end was wrong."""
-    condition = AllOf(Compare("epoch", "=", shard.epoch), Compare("ended", "=", True))
-    return Write(shard_row_key(app, shard), condition, {"ended": False})
-
-
 def prune_member(app: str, member: MemberRow | LivenessRow) -> Write:
     """Delete a dead member's row if it hasn't changed."""
     condition = AllOf(
@@ -362,33 +263,24 @@ def prune_member(app: str, member: MemberRow | LivenessRow) -> Write:
     return Write(rows.member_key(app, member.client_id), condition, delete=True)
 
 
-def prune_shard(app: str, shard: ShardRow) -> Write:
-    """Delete the row of an ended shard, which Kinesis no longer lists."""
-    return Write(shard_row_key(app, shard), Compare("ended", "=", True), delete=True)
-
-
-def _give_up(
-    app: str, shard: ShardRow, position: Position | None, values: dict[str, Value]
+def announce(
+    app: str, streams: frozenset[str], stored: AppRow | None, wall: float
 ) -> Write:
-    parts: tuple[Condition, ...] = is_owned(shard)
-    remove = ["owner", "owner_id", "claim"]
-    if position is not None:
-        # An equal position is accepted: its commit may have come before this write.
-        parts += (AnyOf(is_greater(position), is_same(position)),)
-        values = values | position_values(position)
-        if position.sub_sequence_number is None:
-            remove.append("sub_sequence_number")
-    return Write(shard_row_key(app, shard), AllOf(*parts), values, tuple(remove))
+    """Tell other apps which streams the app polls, unless ``stored`` has changed."""
+    before = None if stored is None else round(1000 * stored.updated_at)
+    values: dict[str, Value] = {"streams": streams, "updated_at": round(1000 * wall)}
+    return Write(rows.app_key(app), as_read("updated_at", before), values)
 
 
-def shard_row_key(app: str, shard: ShardRow) -> Key:
-    """Return the key of a shard's row."""
-    return rows.shard_key(app, shard.key, shard.first_hash)
+def as_read(attribute: str, value: Value | None) -> Condition:
+    """Return the condition that an attribute is unchanged, or still missing."""
+    if value is None:
+        return Compare(attribute, "absent")
+    return Compare(attribute, "=", value)
 
 
-def position_values(position: Position) -> dict[str, Value]:
-    """Return a position as attributes."""
-    values: dict[str, Value] = {"sequence_number": position.sequence_number}
-    if position.sub_sequence_number is not None:
-        values["sub_sequence_number"] = position.sub_sequence_number
-    return values
+def is_dead(member: MemberRow | LivenessRow) -> Condition:
+    """Return the condition that the row is marked dead, with the mark as read."""
+    # In a row written by hand, the mark may have any value.
+    value = member.dead_value if member.dead else None
+    return Compare("dead", "=", True if value is None else value)

@@ -9,7 +9,7 @@ from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import Compare, Write
-from kinesumer.wire import rows, writes
+from kinesumer.wire import rows, shard_writes
 from tests.support.faulty import FaultyStore
 from tests.support.world import APP, ARN, World, batch_of, hold, shard_row
 
@@ -78,7 +78,7 @@ class CheckpointDesk:
 
     async def begin(self) -> Self:
         for owned in self.owned_shards:
-            create = writes.create_shard(APP, owned.row)
+            create = shard_writes.create_shard(APP, owned.row)
             await self.world.table.write(create)
             await self.change(owned, owner="s1")
         self.running = self.world.loop.create_task(self.checkpointer.run())

@@ -12,7 +12,7 @@ from kinesumer.model.rows import Key, MemberRow, ShardRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek
 from kinesumer.ports import Compare, Write
-from kinesumer.wire import writes
+from kinesumer.wire import shard_writes, writes
 from tests.support.faulty import FaultyStore
 from tests.support.world import APP, ARN, World
 
@@ -49,7 +49,7 @@ class Operator:
     async def change(self, shard_id: str, **values: Any) -> None:
         """Change a shard's row, as its owner would."""
         row = self.rows[shard_id]
-        key = writes.shard_row_key(APP, row)
+        key = shard_writes.shard_row_key(APP, row)
         await self.world.table.write(Write(key, Compare("pk", "exists"), values))
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kinesumer.core.load import report_loads
 from kinesumer.model.reports import Load
 from kinesumer.model.streams import ShardKey
-from kinesumer.wire.loads import MAX_ENTRIES, load_text
+from kinesumer.wire.reports import MAX_ENTRIES, load_text
 
 
 def stored_loads(

@@ -19,7 +19,7 @@ from kinesumer.model.rows import (
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.ports import Write, WriteResult
 from kinesumer.testing.memory import MemoryStore
-from kinesumer.wire import admin_writes, rows, writes
+from kinesumer.wire import admin_writes, rows, shard_writes, writes
 from kinesumer.wire.rows import read_liveness
 from tests.support.clock import StillClock
 
@@ -272,15 +272,15 @@ CASES = {
         {"no row": None, "recreated": STREAM_ROW | {"stream_created_at": "1.0"}},
     ),
     "create shard": Case(
-        writes.create_shard(APP, SHARD), {"no row": None}, {"a row": SHARD_ROW}
+        shard_writes.create_shard(APP, SHARD), {"no row": None}, {"a row": SHARD_ROW}
     ),
     "ready": Case(
-        writes.ready(APP, SHARD),
+        shard_writes.ready(APP, SHARD),
         {"as it was read": SHARD_ROW},
         {"pruned meanwhile": None, "seeked since": SHARD_ROW | {"epoch": 7}},
     ),
     "claim what is free": Case(
-        writes.claim(APP, SHARD, MINE, "n"),
+        shard_writes.claim(APP, SHARD, MINE, "n"),
         {"no owner": FREE_ROW},
         {
             "no row": None,
@@ -293,7 +293,7 @@ CASES = {
         },
     ),
     "claim from the dead": Case(
-        writes.claim(APP, SHARD, MINE, "n", owner="dead"),
+        shard_writes.claim(APP, SHARD, MINE, "n", owner="dead"),
         {"the dead owner": FREE_ROW | {"owner": "dead"}, "given up": FREE_ROW},
         {
             "another owner": FREE_ROW | {"owner": "other"},
@@ -301,7 +301,7 @@ CASES = {
         },
     ),
     "commit": Case(
-        writes.commit(APP, SHARD, AT_600),
+        shard_writes.commit(APP, SHARD, AT_600),
         {
             "an earlier position": SHARD_ROW,
             "no position": without(SHARD_ROW, "sequence_number"),
@@ -310,15 +310,15 @@ CASES = {
         | {"the same position": STORED_600, "a later position": STORED_601},
     ),
     "note tip": Case(
-        writes.note_tip(APP, SHARD, Tip(0.0, AT_600)),
+        shard_writes.note_tip(APP, SHARD, Tip(0.0, AT_600)),
         {"mine": SHARD_ROW},
         OWNED_BY_OTHERS,
     ),
-    "release": Case(writes.release(APP, SHARD, AT_600), **LAST_WRITES),
+    "release": Case(shard_writes.release(APP, SHARD, AT_600), **LAST_WRITES),
     "release without progress": Case(
-        writes.release(APP, SHARD, None), {"mine": SHARD_ROW}, OWNED_BY_OTHERS
+        shard_writes.release(APP, SHARD, None), {"mine": SHARD_ROW}, OWNED_BY_OTHERS
     ),
-    "end": Case(writes.mark_ended(APP, SHARD, AT_600), **LAST_WRITES),
+    "end": Case(shard_writes.mark_ended(APP, SHARD, AT_600), **LAST_WRITES),
     "prune member": Case(
         writes.prune_member(APP, MINE),
         {"long dead": DEAD_ROW},
@@ -330,7 +330,7 @@ CASES = {
         },
     ),
     "reopen": Case(
-        writes.reopen(APP, SHARD),
+        shard_writes.reopen(APP, SHARD),
         {"ended": FREE_ROW | {"ended": True}},
         {
             "pruned meanwhile": None,
@@ -339,7 +339,7 @@ CASES = {
         },
     ),
     "prune shard": Case(
-        writes.prune_shard(APP, SHARD),
+        shard_writes.prune_shard(APP, SHARD),
         {"ended": SHARD_ROW | {"ended": True}},
         {"no row": None, "not ended": SHARD_ROW},
     ),
@@ -368,7 +368,7 @@ CASES = {
         },
     ),
     "claim one's own shard after a seek": Case(
-        writes.claim(APP, SHARD, MINE, "n", owner="mine"),
+        shard_writes.claim(APP, SHARD, MINE, "n", owner="mine"),
         {"owned and not held": SHARD_ROW, "released meanwhile": FREE_ROW},
         {
             "seeked again": SHARD_ROW | {"epoch": 7},

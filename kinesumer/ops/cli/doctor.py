@@ -24,7 +24,7 @@ from kinesumer.ops.group.doctor import DoctorOptions, DoctorResult, run_checks
 from kinesumer.ops.group.problems import Severity, worst
 from kinesumer.ops.group.verify import StreamVerdicts, VerifyReport, verify_app
 from kinesumer.runtime.text import counted, escape_unprintable
-from kinesumer.wire.decoder import decoder
+from kinesumer.wire.cbor import decoder
 
 DOCTOR_STYLES = {"CRITICAL": "bold red", "WARNING": "yellow", "NOTE": "cyan"}
 VERIFY_STYLES = {"critical": "bold red", "warning": "yellow", "note": ""}

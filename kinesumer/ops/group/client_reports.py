@@ -15,8 +15,7 @@ from kinesumer.model.rows import MemberRow
 from kinesumer.model.streams import stream_name
 from kinesumer.runtime.text import counted, duration_text, first_three
 from kinesumer.wire import rows
-from kinesumer.wire.failures import read_failures
-from kinesumer.wire.incidents import read_incidents
+from kinesumer.wire.reports import read_failures, read_incidents
 
 # By stream ARN and consumer: the apps with the numbers of their live clients.
 LiveUses = Mapping[tuple[str, str], Counter[str]]

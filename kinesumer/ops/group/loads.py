@@ -15,7 +15,7 @@ from kinesumer.model.rows import LeaderRow, MemberRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.runtime.text import first_three
-from kinesumer.wire.loads import read_loads
+from kinesumer.wire.reports import read_loads
 
 # A hot shard has at least this much work, relative to the average shard.
 HOT_RATIO = 1.5

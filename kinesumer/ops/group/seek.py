@@ -34,7 +34,7 @@ from kinesumer.model.streams import Start
 from kinesumer.ops.group.connect import Roles
 from kinesumer.ports import Write
 from kinesumer.runtime.context import ClientContext
-from kinesumer.wire import admin_writes, rows, writes
+from kinesumer.wire import admin_writes, rows, shard_writes
 from kinesumer.wire.rows import timestamp_text
 
 # A sequence number has up to 129 digits; a single digit is probably a typo.
@@ -201,7 +201,7 @@ def _first_write(app: str, to: Position | Start, step: SeekStep) -> Write:
         return admin_writes.seek(app, step.row, to, waits=step.waits)
     assert isinstance(to, Start)
     row = step.row._replace(start=to, ready=not step.waits)
-    return writes.create_shard(app, row)
+    return shard_writes.create_shard(app, row)
 
 
 async def _open_children(context: ClientContext, arn: str) -> None:
@@ -214,7 +214,7 @@ async def _open_children(context: ClientContext, arn: str) -> None:
     children = await read_all(context, arn)
     pending = {parent for row in children for parent in row.parents}
     waiting = lineage.ready_children(children, await read_all(context, arn), pending)
-    await write_all(context, [writes.ready(context.app, row) for row in waiting])
+    await write_all(context, [shard_writes.ready(context.app, row) for row in waiting])
 
 
 async def plan_seeks(

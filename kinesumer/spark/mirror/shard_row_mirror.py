@@ -25,7 +25,7 @@ from kinesumer.ports import Write
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import gather_or_cancel
-from kinesumer.wire import rows, writes
+from kinesumer.wire import rows, shard_writes, writes
 
 # If these are unchanged, rows need only new positions: the query's session, the shards
 # in its offset, and those of them that the query has read to their ends.
@@ -68,7 +68,7 @@ class ShardRowMirror:
         await write_all(
             self._context,
             [
-                writes.release(app, row, _progress(row, positions))
+                shard_writes.release(app, row, _progress(row, positions))
                 for row in held.values()
             ],
         )
@@ -108,10 +108,11 @@ class ShardRowMirror:
             stored, unreadable = await read_shards(context, stream.arn, consistent=True)
             repairs = lineage.repairs(stream.arn, stored, listed, unreadable)
             await write_all(
-                context, [writes.create_shard(context.app, r) for r in repairs.create]
+                context,
+                [shard_writes.create_shard(context.app, r) for r in repairs.create],
             )
             await write_all(
-                context, [writes.ready(context.app, row) for row in repairs.ready]
+                context, [shard_writes.ready(context.app, row) for row in repairs.ready]
             )
             claimed = await self._claim_free(member, stored)
             ended = await self._end(_done(stored, listed, positions))
@@ -144,7 +145,9 @@ class ShardRowMirror:
                 await sync_shards(context, stream)
             return
         first = first_rows(stream.arn, listed, positions)
-        await write_all(context, [writes.create_shard(context.app, r) for r in first])
+        await write_all(
+            context, [shard_writes.create_shard(context.app, r) for r in first]
+        )
         mine = StreamRow(
             stream.arn, stream.info.created_at, _start(positions), baseline=True
         )
@@ -176,7 +179,7 @@ class ShardRowMirror:
         # If the answer was lost, the retry's condition fails. The nonce in the row then
         # shows that the first try succeeded.
         nonce = self._context.new_id()
-        write = writes.claim(self._context.app, row, member, nonce, row.owner)
+        write = shard_writes.claim(self._context.app, row, member, nonce, row.owner)
         written = await self._context.write(write)
         now = self._context.parse_row(rows.read_shard, written.row)
         if now is None or now.claim != nonce:
@@ -191,7 +194,7 @@ class ShardRowMirror:
             del self._held[row.key]
         app = self._context.app
         await write_all(
-            self._context, [writes.mark_ended(app, row, None) for row in todo]
+            self._context, [shard_writes.mark_ended(app, row, None) for row in todo]
         )
         return bool(todo)
 
@@ -204,9 +207,9 @@ class ShardRowMirror:
             position = _progress(row, positions)
             tip = due_tip(row, positions.get(row.key.shard_id), retention)
             if position is not None:
-                pending.append((row, writes.commit(app, row, position, tip)))
+                pending.append((row, shard_writes.commit(app, row, position, tip)))
             elif tip is not None:
-                pending.append((row, writes.note_tip(app, row, tip)))
+                pending.append((row, shard_writes.note_tip(app, row, tip)))
         await gather_or_cancel(self._commit_one(*change) for change in pending)
 
     async def _commit_one(self, row: ShardRow, write: Write) -> None:

@@ -20,8 +20,7 @@ from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, stream_name
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.wire.aggregation import MAGIC, open_in_steps
-from kinesumer.wire.cbor import is_map
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled, is_map
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.records import UNDECODED, Body, decode_page, page_of
 

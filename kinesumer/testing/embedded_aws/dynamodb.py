@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from kinesumer.aws.expressions import row_of
 from kinesumer.testing.kinesis.errors import AwsError, invalid_request
 from kinesumer.testing.kinesis.subscription import Subscription
-from kinesumer.wire.row_size import row_bytes
+from kinesumer.wire.reports import row_bytes
 
 Item = dict[str, dict[str, Any]]  # in DynamoDB's JSON
 

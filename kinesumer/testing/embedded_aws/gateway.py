@@ -36,8 +36,7 @@ from kinesumer.testing.kinesis.requests import (
 from kinesumer.testing.kinesis.service import Caller, decode
 from kinesumer.testing.kinesis.subscription import Subscription, without_iterator
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
-from kinesumer.wire.cbor import Milliseconds, encode
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import Milliseconds, compiled, encode
 
 # What the operations on an encrypted stream do with its key.
 _KEY_ACTIONS = {

@@ -12,7 +12,7 @@ from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.model.rows import Key, Row
 from kinesumer.ports import AllOf, Clock, Compare, Condition, Write, WriteResult
 from kinesumer.testing.kinesis.limits import MIB, Bucket
-from kinesumer.wire.row_size import row_bytes
+from kinesumer.wire.reports import row_bytes
 
 OnWrite = Callable[[Write, Row | None, Row | None], None]
 

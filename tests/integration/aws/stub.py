@@ -13,7 +13,7 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

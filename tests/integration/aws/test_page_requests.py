@@ -20,8 +20,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Stream
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
-from kinesumer.wire.cbor import encode
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled, encode
 from tests.integration.aws.stub import AwsStub
 
 pytestmark = [

@@ -18,8 +18,7 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.wire import rows
-from kinesumer.wire.fields import MAX_READ_LETTERS
-from kinesumer.wire.loads import read_loads
+from kinesumer.wire.reports import MAX_READ_LETTERS, read_loads
 from tests.support.clients import counts, numbers, settled, spread
 from tests.support.row_edits import member_key, spoil
 from tests.support.steps import growth, peak_bytes

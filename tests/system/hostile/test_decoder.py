@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled
 from tests.system.hostile import fuzz_decoder
 
 INPUTS = 20_000  # some seconds; the program itself tries as many as it is told

@@ -16,7 +16,7 @@ from kinesumer.ops.migration.import_plan import ResumePoint
 from kinesumer.ops.migration.positions import decode
 from kinesumer.wire.fields import read_position, read_start
 from kinesumer.wire.rows import start_text
-from kinesumer.wire.writes import position_values
+from kinesumer.wire.shard_writes import position_values
 from tests.system.hostile.strategies import json_values
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"

@@ -41,11 +41,12 @@ TESTS = {
     "core/linear_partition": ("core/test_linear_partition", "core/test_load_assignor"),
     "core/lineage": ("core/test_lineage", "core/test_lineage_ends"),
     "core/plan": ("core/test_plan", "core/test_rebalance"),
-    "wire/conditions": (
-        "wire/test_conditions",
+    "wire/shard_writes": (
+        "wire/test_shard_writes",
         "wire/test_writes",
         "wire/test_admin_writes",
     ),
+    "wire/writes": ("wire/test_writes", "wire/test_admin_writes"),
     "wire/aggregate_readers": (
         "wire/test_aggregate_readers",
         "wire/test_aggregation",

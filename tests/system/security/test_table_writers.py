@@ -22,7 +22,7 @@ from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
 from kinesumer.ops.group.observation import check_client
 from kinesumer.ports import AnyOf, Compare, Write
 from kinesumer.testing.memory import MemorySource
-from kinesumer.wire import rows, writes
+from kinesumer.wire import rows, shard_writes, writes
 from tests.support.members import Fleet
 from tests.support.world import APP, ARN, Client, World, in_virtual_time
 
@@ -250,7 +250,10 @@ async def test_no_row_makes_a_client_read_a_stream_that_it_wasnt_given(
         ShardKey(SECRETS, SHARD), 0, HASH_KEYS - 1, Start.TRIM_HORIZON, ready=True
     )
     stream = StreamRow(SECRETS, 1.0, Start.TRIM_HORIZON, baseline=True)
-    for write in (writes.create_stream(APP, stream), writes.create_shard(APP, shard)):
+    for write in (
+        writes.create_stream(APP, stream),
+        shard_writes.create_shard(APP, shard),
+    ):
         assert (await world.table.write(write)).applied
     both = frozenset({ARN, SECRETS})
     whole = tuple(Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(both))

@@ -9,7 +9,7 @@ import pytest
 
 from kinesumer.consuming.checkpointer import PARALLEL_COMMITS
 from kinesumer.model.positions import Position
-from kinesumer.wire import writes
+from kinesumer.wire import shard_writes
 from tests.support.checkpoints import CheckpointDesk
 from tests.support.world import APP, World
 
@@ -134,7 +134,7 @@ async def test_a_commit_that_a_release_overtakes_loses_nothing(
     desk.store.latency = 0.1
     task = world.loop.create_task(desk.checkpointer.commit_all())
     await asyncio.sleep(0.05)
-    release = writes.release(APP, owned.row, Position("3"))
+    release = shard_writes.release(APP, owned.row, Position("3"))
     assert (await world.table.write(release)).applied
     if claimed_by_another:
         owned.stored(Position("3"))

@@ -20,7 +20,7 @@ from kinesumer.consuming.prefetch import (
 from kinesumer.consuming.reservation import Reservation
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.testing.simulation.event_loop import VirtualLoop
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled
 from tests.support.world import World, batch_of, hold
 
 PAGE = FULL_PAGE_BYTES

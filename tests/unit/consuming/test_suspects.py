@@ -8,7 +8,7 @@ from kinesumer.consuming.suspects import Suspects, Turn
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.wire.deaths import ATTRIBUTES
+from kinesumer.wire.shard_writes import DEATHS
 
 COMMIT_INTERVAL_SECONDS = 5.0
 
@@ -36,7 +36,7 @@ def test_progress_for_two_commit_intervals_passes_the_suspects() -> None:
     assert suspects.forgotten(1, 200.0, has_progress=True) == ()
     assert suspects.forgotten(2, 209.9, has_progress=True) == ()
     assert suspects.forgotten(2, 210.0, has_progress=False) == ()
-    assert suspects.forgotten(3, 210.0, has_progress=True) == ATTRIBUTES
+    assert suspects.forgotten(3, 210.0, has_progress=True) == DEATHS
 
 
 @pytest.mark.parametrize("at", [200.0, 900.0])
@@ -45,4 +45,4 @@ def test_an_isolated_shard_must_pass_each_suspect(at: float) -> None:
     suspects.forgotten(1, 100.0, has_progress=True)
     assert suspects.forgotten(2, at, has_progress=True) == ()
     suspects.end(3)
-    assert suspects.forgotten(3, at, has_progress=True) == ATTRIBUTES
+    assert suspects.forgotten(3, at, has_progress=True) == DEATHS

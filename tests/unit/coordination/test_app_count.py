@@ -19,7 +19,7 @@ from kinesumer.coordination.app_count import (
 from kinesumer.coordination.membership import DEAD_ROW_SECONDS
 from kinesumer.errors import AccessDeniedError
 from kinesumer.model.rows import Row
-from kinesumer.wire import app_rows
+from kinesumer.wire import rows
 from tests.support.world import World
 
 
@@ -46,7 +46,7 @@ class Polling:
 
 
 def stored(world: World) -> list[str]:
-    return [str(row["sk"]) for row in world.table.rows(app_rows.PARTITION)]
+    return [str(row["sk"]) for row in world.table.rows(rows.APPS)]
 
 
 async def test_apps_learn_how_many_of_them_poll_each_stream(world: World) -> None:

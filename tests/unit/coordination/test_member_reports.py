@@ -10,8 +10,13 @@ from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, Row
-from kinesumer.wire.loads import LEAST_ENTRIES, read_loads
-from kinesumer.wire.row_size import REPORTS, WRITE_UNIT_BYTES, row_bytes
+from kinesumer.wire.reports import (
+    LEAST_ENTRIES,
+    REPORTS,
+    WRITE_UNIT_BYTES,
+    read_loads,
+    row_bytes,
+)
 from tests.support.world import Client, World, hold
 
 ARN_LETTERS = 66

@@ -10,7 +10,7 @@ from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, Interval, Shard, ShardKey
 from kinesumer.ports import Write
-from kinesumer.wire import writes
+from kinesumer.wire import shard_writes
 from tests.support.lease_owner import (
     HIGH,
     LOW,
@@ -196,7 +196,7 @@ async def test_a_sibling_without_a_row_has_ended_if_kinesis_does_not_list_it(
     child = world.kinesis.merge("orders", P, LOW)
     owner = await Owner(world).begin()
     await change(world, LOW, ended=True)
-    await world.table.write(writes.prune_shard(APP, owner.row(LOW)))
+    await world.table.write(shard_writes.prune_shard(APP, owner.row(LOW)))
     # A listing without the child is incomplete: it doesn't prove the sibling's end.
     missing = {LOW: not lists_sibling, child: not lists_child}
     listed = owner.source.list_shards_now()

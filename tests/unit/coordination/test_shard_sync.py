@@ -17,7 +17,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.ports import Compare, Write
-from kinesumer.wire import rows, writes
+from kinesumer.wire import rows, shard_writes
 from tests.support.faulty import FaultySource, FaultyStore
 from tests.support.lease_owner import HIGH, LOW, P, change
 from tests.support.world import APP, World
@@ -221,7 +221,7 @@ async def test_rows_created_by_owners_are_reported_once(world: World) -> None:
     world.kinesis.split("orders", P)
     for child in syncer.source.list_shards_now()[1:]:
         made = lineage.child_row(syncer.stream.arn, child)
-        await world.table.write(writes.create_shard(APP, made))
+        await world.table.write(shard_writes.create_shard(APP, made))
     assert await syncer.sync()
     assert not await syncer.sync()
 

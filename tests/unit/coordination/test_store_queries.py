@@ -6,7 +6,7 @@ import pytest
 
 from kinesumer.coordination.store_queries import read_range
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
-from kinesumer.wire import writes
+from kinesumer.wire import shard_writes
 from tests.support.world import APP, ARN, World, shard_row
 
 
@@ -29,6 +29,6 @@ async def test_a_range_holds_the_shards_that_start_in_it(
         row = shard_row()._replace(
             key=ShardKey(ARN, f"shardId-{name}"), first_hash=low, last_hash=high
         )
-        await world.table.write(writes.create_shard(APP, row))
+        await world.table.write(shard_writes.create_shard(APP, row))
     rows = await read_range(world.context(), (Interval(ARN, first, last),))
     assert [row.key.shard_id.removeprefix("shardId-") for row in rows] == found

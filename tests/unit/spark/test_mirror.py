@@ -17,7 +17,7 @@ from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.group.status import GroupReport, report
-from kinesumer.wire import app_rows
+from kinesumer.wire import rows, writes
 from tests.support.faulty import FaultySource
 from tests.support.mirrored_query import (
     HIGH,
@@ -58,10 +58,10 @@ async def test_a_query_shows_as_the_member_that_owns_every_shard(world: World) -
 @in_virtual_time
 async def test_a_query_and_an_app_of_one_table_know_each_other(world: World) -> None:
     wall, streams = world.clock.wall(), frozenset([ARN])
-    await world.table.write(app_rows.announce("other", streams, None, wall))
+    await world.table.write(writes.announce("other", streams, None, wall))
     query = await reading(world, "a")
     await world.until(lambda: query.mirror.apps(ARN) == 2)
-    found = [app_rows.read_app(r) for r in await world.table.query(app_rows.PARTITION)]
+    found = [rows.read_app(r) for r in await world.table.query(rows.APPS)]
     assert [(app.app, app.streams) for app in found] == [
         (APP, streams),
         ("other", streams),
@@ -308,6 +308,6 @@ async def test_a_query_without_a_batch_writes_no_positions(world: World) -> None
     query.store.sent.clear()
     await asyncio.sleep(600.0)
     others = [w for w in query.store.sent if w not in query.store.writes("beat")]
-    assert {write.key.pk for write in others} == {app_rows.PARTITION}
+    assert {write.key.pk for write in others} == {rows.APPS}
     assert len(others) <= 600 / 100
     assert not world.shard_rows()

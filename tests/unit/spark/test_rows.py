@@ -29,8 +29,7 @@ from kinesumer.spark.reading.rows import (
     parse,
 )
 from kinesumer.wire import records as wire_records
-from kinesumer.wire.cbor import Milliseconds, encode
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import Milliseconds, compiled, encode
 from kinesumer.wire.put_records import Entry, aggregate
 from kinesumer.wire.records import Body, decode_page
 from tests.support.spark_reading import schema

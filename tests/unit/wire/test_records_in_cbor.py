@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
 from kinesumer.wire import records as wire_records
-from kinesumer.wire.cbor import Milliseconds, encode
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import Milliseconds, compiled, encode
 from kinesumer.wire.records import decode_page, payload_bytes
 
 needs_compiled = pytest.mark.skipif(

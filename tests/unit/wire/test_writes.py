@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from kinesumer.errors import CorruptRowError
 from kinesumer.model.positions import Position, Tip
-from kinesumer.model.rows import QUERY, LeaderRow, MemberRow, Row, ShardRow
+from kinesumer.model.rows import QUERY, AppRow, LeaderRow, MemberRow, Row, ShardRow
 from kinesumer.model.streams import HASH_KEYS, FanOutUse, Interval
 from kinesumer.ports import WriteResult
-from kinesumer.wire import rows, writes
+from kinesumer.wire import rows, shard_writes, writes
 from tests.support.write_cases import (
     APP,
     ARN,
@@ -144,13 +145,13 @@ def test_a_group_has_its_id_and_the_version_of_its_rows() -> None:
 
 
 def test_a_shard_is_opened_for_claims() -> None:
-    row = write_over(SHARD_ROW | {"ready": False}, writes.ready(APP, SHARD)).row
+    row = write_over(SHARD_ROW | {"ready": False}, shard_writes.ready(APP, SHARD)).row
     assert row == SHARD_ROW
 
 
 def test_a_reopened_shard_goes_on_at_its_position() -> None:
     ended = FREE_ROW | {"ended": True}
-    assert write_over(ended, writes.reopen(APP, SHARD)).row == FREE_ROW
+    assert write_over(ended, shard_writes.reopen(APP, SHARD)).row == FREE_ROW
 
 
 def test_a_published_plan_is_counted() -> None:
@@ -195,7 +196,7 @@ def test_stream_rows_read_as_they_were_created() -> None:
     ],
 )
 def test_shard_rows_read_as_they_were_created(shard: ShardRow) -> None:
-    row = row_after(None, writes.create_shard(APP, shard))
+    row = row_after(None, shard_writes.create_shard(APP, shard))
     assert rows.read_shard(row) == shard
 
 
@@ -224,7 +225,7 @@ def test_pruned_and_deleted_rows_are_gone(name: str) -> None:
 
 def test_a_commit_may_include_a_tip() -> None:
     tip = Tip(0.25, Position("600"))
-    row = row_after(SHARD_ROW, writes.commit(APP, SHARD, Position("600"), tip))
+    row = row_after(SHARD_ROW, shard_writes.commit(APP, SHARD, Position("600"), tip))
     assert rows.read_shard(row).tip == tip
 
 
@@ -248,3 +249,21 @@ def test_other_streams_need_another_load_and_range() -> None:
     after = rows.read_member(row_after(before, write))
     assert (after.load, after.range, after.fan_out) == ("", None, {})
     assert after.incidents == ""
+
+
+def test_an_app_row_is_replaced_only_as_it_was_read() -> None:
+    stored = AppRow(APP, frozenset({ARN}), updated_at=1_700_000_000.123)
+    first = row_after(None, writes.announce(APP, stored.streams, None, 1.7e9))
+    later = writes.announce(APP, stored.streams, rows.read_app(first), 1.8e9)
+    assert rows.read_app(row_after(first, later)).updated_at == 1.8e9
+    assert not write_over(row_after(first, later), later).applied
+    again = writes.announce(APP, stored.streams, None, stored.updated_at)
+    assert rows.read_app(row_after(None, again)) == stored
+    assert not write_over(first, again).applied
+
+
+@pytest.mark.parametrize("lost", ["streams", "updated_at"])
+def test_a_row_without_an_attribute_is_corrupt(lost: str) -> None:
+    row = row_after(None, writes.announce(APP, frozenset({ARN}), None, 1.7e9))
+    with pytest.raises(CorruptRowError, match=f"attribute {lost} is missing"):
+        rows.read_app({key: row[key] for key in row.keys() - {lost}})

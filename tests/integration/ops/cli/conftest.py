@@ -23,7 +23,7 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.cli.main import cli
 from kinesumer.ops.group.connect import connect
 from kinesumer.testing import EmbeddedAws, background
-from kinesumer.wire import writes
+from kinesumer.wire import shard_writes, writes
 from kinesumer.wire.rows import STATE_STORE
 
 Process = subprocess.Popen[bytes]
@@ -174,5 +174,5 @@ async def _store(app: str, last: Mapping[str, str]) -> None:
         await store.write(writes.create_stream(app, stream))
         for row in first_rows(Origin(stream), await source.list_shards()):
             read = row._replace(position=Position(last[row.key.shard_id]))
-            assert (await store.write(writes.create_shard(app, read))).applied
+            assert (await store.write(shard_writes.create_shard(app, read))).applied
         assert (await store.write(writes.baseline(app, stream))).applied

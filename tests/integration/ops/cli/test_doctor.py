@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from kinesumer.wire.decoder import decoder
+from kinesumer.wire.cbor import decoder
 from tests.integration.ops.cli.conftest import Run, report
 
 DOCUMENT = (Path(__file__).parents[4] / "docs" / "doctor.md").read_text()

@@ -24,7 +24,7 @@ from kinesumer.ops.group.seek_counts import (
 from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.ports import StateStore
 from kinesumer.testing import EmbeddedAws, background
-from kinesumer.wire import writes
+from kinesumer.wire import shard_writes, writes
 from kinesumer.wire.rows import STATE_STORE
 
 SHARD = "shardId-000000000000"
@@ -62,7 +62,7 @@ class Orders:
             if row.key.shard_id == SHARD and count is not None:
                 position = Position(self.numbers[count - 1])
                 row = row._replace(position=position, ended=ended)
-            await write(writes.create_shard(self.name, row))
+            await write(shard_writes.create_shard(self.name, row))
         await write(writes.baseline(self.name, stream))
 
     async def count(self, to: Position | Start, shard: str | None = None) -> Count:

@@ -11,8 +11,7 @@ import pytest
 from kinesumer.aws.http.client import KINESIS
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
-from kinesumer.wire.cbor import Milliseconds, encode
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import Milliseconds, compiled, encode
 from kinesumer.wire.records import decode_page
 
 pytestmark = pytest.mark.skipif(

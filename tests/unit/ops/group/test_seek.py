@@ -16,7 +16,7 @@ from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek
 from kinesumer.ports import Compare, Write
-from kinesumer.wire import rows, writes
+from kinesumer.wire import rows, shard_writes, writes
 from tests.support.faulty import DateAhead, FaultyStore
 from tests.support.operator import HIGH, LOW, MERGED, BeforeSeek, Operator, P, resharded
 from tests.support.world import APP, ARN, World, in_virtual_time
@@ -219,7 +219,9 @@ async def test_a_child_isnt_opened_while_a_parent_of_it_has_no_row_yet(
     # As after a crash of the leader: the last child has a row, its parent LOW has none.
     orphan = world.kinesis.stream("orders").shards[MERGED].shard
     assert orphan.parents == (LOW,)
-    await world.table.write(writes.create_shard(APP, lineage.child_row(ARN, orphan)))
+    await world.table.write(
+        shard_writes.create_shard(APP, lineage.child_row(ARN, orphan))
+    )
     await operator.seek(Start.LATEST, P)
     assert not operator.rows[MERGED].ready
 

@@ -20,7 +20,7 @@ from kinesumer.ops.migration.import_plan import (
     write,
 )
 from kinesumer.ports import Compare, Write, WriteResult
-from kinesumer.wire import admin_writes, rows, writes
+from kinesumer.wire import admin_writes, rows, shard_writes
 from tests.support.kcl_fleet import ORDERS, S0, S1, World
 from tests.unit.core.test_lineage import histories
 
@@ -125,8 +125,8 @@ def stream(world: World) -> StreamRow:
 
 async def test_a_row_gets_its_position_and_loses_its_dead_owner_but_no_pause() -> None:
     world = await imported()
-    await world.store.write(writes.claim("a", shard(world), ME, "nonce"))
-    key = writes.shard_row_key("a", shard(world))
+    await world.store.write(shard_writes.claim("a", shard(world), ME, "nonce"))
+    key = shard_writes.shard_row_key("a", shard(world))
     await world.store.write(admin_writes.pause(key, "a deploy"))
     new = await planned(world, first=ResumePoint(NEW))
     assert [change.action for change in new.changes[:2]] == ["change", "keep"]
@@ -187,7 +187,7 @@ async def test_a_claim_in_the_middle_of_an_import_is_an_error() -> None:
     async def claimed(change: Write) -> WriteResult:
         done = await plain(change)
         if change.replace:
-            await plain(writes.claim("a", shard(world), ME, "nonce"))
+            await plain(shard_writes.claim("a", shard(world), ME, "nonce"))
         return done
 
     world.store.write = claimed  # type: ignore[assignment, method-assign]
@@ -207,7 +207,7 @@ async def test_positions_of_a_recreated_stream_are_not_written() -> None:
 
 async def test_a_corrupt_row_is_not_overwritten() -> None:
     world = await imported()
-    key = writes.shard_row_key("a", shard(world))
+    key = shard_writes.shard_row_key("a", shard(world))
     await world.store.write(Write(key, Compare("pk", "exists"), {"epoch": "seven"}))
     with pytest.raises(CorruptRowError, match="attribute epoch"):
         await planned(world, first=ResumePoint(NEW))

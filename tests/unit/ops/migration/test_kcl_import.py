@@ -17,7 +17,7 @@ from kinesumer.model.streams import Start
 from kinesumer.ops.migration.import_plan import ImportPlan
 from kinesumer.ops.migration.kcl_positions import plan_kcl_import
 from kinesumer.testing.memory import MemorySource
-from kinesumer.wire import rows, writes
+from kinesumer.wire import rows, shard_writes, writes
 from tests.support.kcl_fleet import (
     ORDERS,
     PAYMENTS,
@@ -127,9 +127,9 @@ async def test_positions_that_clients_have_moved_since_are_not_overwritten(
     await first.write(world.context())
     row = stored(world)[S0]
     member = MemberRow("c1", "mine")
-    await world.store.write(writes.claim("a", row, member, "nonce"))
+    await world.store.write(shard_writes.claim("a", row, member, "nonce"))
     owned = row._replace(owner="mine", epoch=1)
-    await world.store.write(writes.release("a", owned, Position(AGGREGATE)))
+    await world.store.write(shard_writes.release("a", owned, Position(AGGREGATE)))
     again = await importing(world)
     assert "has positions of its own" in again.problems[0]
 
@@ -141,7 +141,7 @@ async def test_an_import_that_ended_half_way_is_finished_by_the_next(
     [stream_plan] = plan.plans
     await world.store.write(writes.create_stream("a", stream_plan.stream))
     wrong = stream_plan.changes[0].row._replace(position=Position("1"))
-    await world.store.write(writes.create_shard("a", wrong))
+    await world.store.write(shard_writes.create_shard("a", wrong))
     again = await importing(world)
     await again.write(world.context())
     assert stored(world)[S0].position == Position(AGGREGATE, 2)

@@ -12,7 +12,7 @@ from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.ports import Write
 from kinesumer.testing.simulation.command import main
 from kinesumer.testing.simulation.run import load_run
-from kinesumer.wire import writes
+from kinesumer.wire import shard_writes
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break a rule: let clients take shards from owners that aren't proved dead."""
-    right = writes.claim
+    right = shard_writes.claim
 
     def claim(
         app: str, row: ShardRow, member: MemberRow, nonce: str, dead_owner: str
@@ -43,7 +43,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
     # Twenty runs are enough to remove needless faults; more would shorten the times.
     monkeypatch.setattr("kinesumer.testing.simulation.command.MAX_RUNS", 20)
-    monkeypatch.setattr(writes, "claim", claim)
+    monkeypatch.setattr(shard_writes, "claim", claim)
     monkeypatch.setattr("kinesumer.core.claims.decide_claims", decide)
 
 

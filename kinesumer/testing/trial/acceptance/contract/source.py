@@ -28,7 +28,7 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
     records_of,
     tiles,
 )
-from kinesumer.wire.decoder import compiled
+from kinesumer.wire.cbor import compiled
 
 HALF = HASH_KEYS // 2
 NO_SHARD = "shardId-000000000099"
