@@ -219,11 +219,10 @@ class PageFetch(Reservation):
 
     async def _require_same_stream(self, error: KinesumerError) -> None:
         """Raise StreamRecreatedError if a recreated stream explains the error."""
-        stream, clock = self._stream, self._context.clock
-        since = clock.now()
+        stream, since = self._stream, self._context.clock.now()
         try:
             await self._context.until_available(
-                lambda: stream.confirm(clock, since), stream.label
+                lambda: stream.confirm(since), stream.label
             )
         except StreamRecreatedError as recreated:
             raise recreated from error

@@ -65,7 +65,7 @@ class ReadPlace:
     async def find(self) -> str:
         """Request an iterator, and return it."""
         if self._confirm_since is not None:
-            await self.stream.confirm(self.context.clock, self._confirm_since)
+            await self.stream.confirm(self._confirm_since)
             self._confirm_since = None
         source, shard_id = self.stream.source, self.owned.key.shard_id
         self.iterator = await source.get_iterator(shard_id, self.builder.after)

@@ -53,7 +53,7 @@ class ReadWarnings:
 
     def _expired(self, complete: str, lossy: str, error: KinesumerError) -> None:
         stream, owned = self._stream, self._owned
-        now = stream.service_time.latest(self._context.clock.now())
+        now = stream.service_time.latest()
         if not may_be_trimmed(owned.read_until, stream.retention_seconds, now):
             level, text, about = logging.INFO, complete, owned.key.shard_id
         else:

@@ -32,9 +32,9 @@ from kinesumer.model.streams import (
 from kinesumer.model.times import Until
 from kinesumer.model.validation import require_list
 from kinesumer.ports import Clock, StreamSource
+from kinesumer.runtime.clock import ServiceTime, reached_time
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.service_time import ClockBounds, reached_time
 
 StreamLike = str | Stream
 Streams = StreamLike | Sequence[StreamLike]
@@ -62,14 +62,20 @@ class OpenStream:
     answered_at: float
 
     def __init__(
-        self, stream: Stream, source: StreamSource, info: StreamInfo, start: Start
+        self,
+        stream: Stream,
+        source: StreamSource,
+        info: StreamInfo,
+        start: Start,
+        clock: Clock,
     ) -> None:
         self.stream, self.source, self.info, self.start = stream, source, info, start
         self.arn: str = info.arn
         self.name: str = stream_name(info.arn)
         self.label: str = f"stream {self.name}"
         # Bounds of Kinesis's time, taken from its descriptions of the stream.
-        self.service_time: ClockBounds = ClockBounds()
+        self.service_time: ServiceTime = ServiceTime(clock)
+        self._clock = clock
         # The time of the last check that the stream wasn't recreated.
         self.confirmed_at = -math.inf
         self._confirming = asyncio.Lock()
@@ -95,7 +101,7 @@ class OpenStream:
         # The times at which ended shards were first missing in the listing.
         self.unlisted_since: dict[str, float] = {}
 
-    async def confirm(self, clock: Clock, since: float) -> None:
+    async def confirm(self, since: float) -> None:
         """Check that the stream wasn't recreated after it was opened.
 
         Skip the check if there was one at ``since`` or later. All readers together
@@ -105,11 +111,11 @@ class OpenStream:
         async with self._confirming:
             if self.confirmed_at >= since:
                 return
-            wait = self._requested_at + DESCRIBE_SECONDS - clock.now()
+            wait = self._requested_at + DESCRIBE_SECONDS - self._clock.now()
             await asyncio.sleep(max(0.0, wait))
-            requested_at = self._requested_at = clock.now()
+            requested_at = self._requested_at = self._clock.now()
             info = await self.source.describe()
-            self.service_time.observe_date(info.now, requested_at, clock.now())
+            self.service_time.observe_date(info.now, requested_at)
             if info.created_at != self.info.created_at:
                 raise StreamRecreatedError(
                     f"{self.label} ({self.arn}) was deleted and created again while it "
@@ -117,12 +123,12 @@ class OpenStream:
                 )
             self.info, self.confirmed_at = info, requested_at
 
-    def read_until(self, until: Until | None, now: float) -> None:
+    def read_until(self, until: Until | None) -> None:
         """End the reading at a time, or at the time that Kinesis's clock has now."""
         if until == "now":
             # A time that the clock has not passed, so that no earlier record is missed.
             # Rows store times in whole milliseconds.
-            self.until = math.ceil(self.service_time.latest(now) * 1000) / 1000
+            self.until = math.ceil(self.service_time.latest() * 1000) / 1000
         elif until is not None:
             self.until = until
 
@@ -141,7 +147,7 @@ class OpenStream:
         """Return the stream's description, and record Kinesis's time."""
         requested_at = context.clock.now()
         info = await context.until_available(self.source.describe, self.label)
-        self.service_time.observe_date(info.now, requested_at, context.clock.now())
+        self.service_time.observe_date(info.now, requested_at)
         return info
 
     async def list_shards(self, context: ClientContext) -> Sequence[Shard]:
@@ -252,7 +258,7 @@ async def open_streams(
             raise ConfigurationError(
                 f"stream {stream.arn} is named twice: name it once"
             )
-        stream.read_until(until, context.clock.now())
+        stream.read_until(until)
         found[stream.arn] = stream
     return found
 
@@ -277,9 +283,11 @@ async def _open(
         raise StreamMissingError(
             f"{label} ({info.arn}) is being deleted: create it again, or leave it out"
         )
-    opened = OpenStream(stream, source, info, as_start(stream.start or start))
+    opened = OpenStream(
+        stream, source, info, as_start(stream.start or start), context.clock
+    )
     opened.confirmed_at = requested_at
-    opened.service_time.observe_date(info.now, requested_at, context.clock.now())
+    opened.service_time.observe_date(info.now, requested_at)
     _check_start(opened)
     return opened
 

@@ -48,7 +48,7 @@ class IsolationGuard:
         if row.owner in ("", self._session):
             return None
         stream = self._streams[row.key.stream_arn]
-        now = stream.service_time.latest(self._context.clock.now())
+        now = stream.service_time.latest()
         return after_death(row, now if isfinite(now) else self._context.clock.wall())
 
     def admit(self, owned: OwnedShard) -> bool:

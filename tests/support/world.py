@@ -119,7 +119,7 @@ class World:
         """Return an opened stream of a client, which is read through ``source``."""
         info = source.describe_now()
         start = stream.pop("start", Start.TRIM_HORIZON)
-        return OpenStream(Stream(info.arn, **stream), source, info, start)
+        return OpenStream(Stream(info.arn, **stream), source, info, start, self.clock)
 
     def client(self, client_id: str, *streams: StreamLike, **options: Any) -> Client:
         """Start a client on its own machine. The client consumes in the background."""

@@ -20,6 +20,7 @@ from kinesumer.ops.group.connect import report_partial_failure, require_no_clien
 from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler
 from kinesumer.ops.group.verify import Peek, Presence, peek
 from kinesumer.ports import StreamSource
+from kinesumer.runtime.clock import reached_time
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.service_time import reached_time
 from kinesumer.wire import admin_writes, rows, writes

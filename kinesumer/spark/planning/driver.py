@@ -36,8 +36,7 @@ from kinesumer.model.positions import (
 )
 from kinesumer.model.streams import ShardKey, Start, Stream, as_start
 from kinesumer.ports import Clock, StreamSource
-from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.service_time import ServiceTime
+from kinesumer.runtime.clock import ServiceTime, SystemClock
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.planning.bounds import (
     bounds,

@@ -21,6 +21,8 @@ from kinesumer.model.streams import Start
 from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.service_time import ServiceTime, iterator_at
 from kinesumer.spark.process_cache import ITERATOR_SECONDS
+from kinesumer.runtime.clock import ServiceTime, iterator_at
+from kinesumer.spark.runtime.process_cache import ITERATOR_SECONDS
 from kinesumer.wire.records import payload_bytes
 
 CALLS = 4  # in as many periods; Kinesis allows five per second and shard

@@ -21,7 +21,7 @@ from kinesumer.model.positions import (
 )
 from kinesumer.model.streams import Shard, ShardKey, Stream, StreamInfo
 from kinesumer.ports import Clock, StreamSource
-from kinesumer.runtime.service_time import ServiceTime, reached_time
+from kinesumer.runtime.clock import ServiceTime, reached_time
 from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after, unproven
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.process import MAX_OUTAGE_SECONDS, PLAN_RETRIES

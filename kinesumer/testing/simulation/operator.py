@@ -161,4 +161,6 @@ class Operator:
         # time.
         link = LinkedSource(self.machine, self.random, source, NetworkConditions())
         info = await link.describe()
-        return OpenStream(Stream(info.arn), link, info, Start.LATEST)
+        return OpenStream(
+            Stream(info.arn), link, info, Start.LATEST, self.context.clock
+        )

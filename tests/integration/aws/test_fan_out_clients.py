@@ -185,7 +185,7 @@ async def reading(served: FanOutAws, **options: Any) -> AsyncIterator[Reading]:
     source = await served.source(**options)
     stream = Stream("orders", fan_out="billing", **options)
     info = await source.describe()
-    opened = OpenStream(stream, source, info, Start.TRIM_HORIZON)
+    opened = OpenStream(stream, source, info, Start.TRIM_HORIZON, SystemClock())
     found = Reading(served, opened)
     try:
         yield found

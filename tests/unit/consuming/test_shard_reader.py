@@ -121,9 +121,7 @@ async def test_readers_confirm_a_stream_together(
     monkeypatch.setattr(desk.source, "describe", count)
     for _ in range(3):
         now = world.clock.now()
-        await asyncio.gather(
-            *(desk.stream.confirm(world.clock, now) for _ in range(100))
-        )
+        await asyncio.gather(*(desk.stream.confirm(now) for _ in range(100)))
         await asyncio.sleep(0.1)
     assert [later - first for first, later in pairwise(asked)] == pytest.approx([1, 1])
 

@@ -173,9 +173,7 @@ async def test_an_event_may_have_waited_as_long_as_a_subscription_lasts(
 ) -> None:
     # What arrived after it was sent must not count as read.
     desk = subscribe(world)
-    desk.stream.service_time.observe_date(
-        world.clock.wall(), world.clock.now(), world.clock.now()
-    )
+    desk.stream.service_time.observe_date(world.clock.wall(), world.clock.now())
     world.put("a")
     await desk.read(1)
     read_until = desk.owned.read_until

@@ -1,13 +1,21 @@
-"""Test that SystemClock counts suspended time, and LoopClock no blocked time."""
+"""Test what the clocks of the machine, of the event loop and of Kinesis tell."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import pytest
 
-from kinesumer.runtime.clock import LoopClock, SystemClock, yield_seconds
+from kinesumer.runtime.clock import (
+    DRIFT,
+    LoopClock,
+    ServiceTime,
+    SystemClock,
+    yield_seconds,
+)
+from tests.support.clock import StillClock
 from tests.support.world import World
 
 
@@ -75,3 +83,49 @@ async def test_a_block_lasts_from_when_it_was_first_noticed(world: World) -> Non
     assert loop.clock.blocked_since() == pytest.approx(20.5)
     await asyncio.sleep(11)
     assert loop.clock.blocked_since() is None
+
+
+def test_an_answer_bounds_the_clock_by_its_second_and_the_time_it_took() -> None:
+    clock = StillClock(5.0)
+    service = ServiceTime(clock)
+    assert (service.earliest(), service.latest()) == (-math.inf, math.inf)
+    clock.seconds = 10.5
+    service.observe_date(1000.0, asked_at=10.0)
+    assert (service.earliest(), service.latest()) == (1000.0, 1001.5)
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock(10.0)
+
+
+@pytest.fixture
+def service(clock: StillClock) -> ServiceTime:
+    """Return the bounds after an answer whose Date is 1000."""
+    service = ServiceTime(clock)
+    service.observe_date(1000.0, asked_at=10.0)
+    return service
+
+
+def test_bounds_widen_as_clocks_drift(clock: StillClock, service: ServiceTime) -> None:
+    clock.seconds = 1010.0
+    assert service.earliest() == 2000.0 - DRIFT * 1000
+    assert service.latest() == 2001.0 + DRIFT * 1000
+    assert service.earliest(10.0) == 1000.0
+
+
+def test_a_record_that_arrived_shows_that_the_clock_is_not_behind_it(
+    service: ServiceTime,
+) -> None:
+    service.observe_arrival(1000.7)
+    assert service.earliest() == 1000.7
+    service.observe_arrival(2000.0)
+    assert service.earliest() == 1000.7
+
+
+def test_a_clock_that_was_set_is_known_by_the_newest_answer_only(
+    clock: StillClock, service: ServiceTime
+) -> None:
+    clock.seconds = 11.0
+    service.observe_date(500.0, asked_at=11.0)
+    assert (service.earliest(), service.latest()) == (500.0, 501.0)

@@ -10,7 +10,7 @@ import pytest
 from kinesumer.core.batch_ranges import ProbedRecord
 from kinesumer.model.positions import BEGINNING, After, Position
 from kinesumer.model.streams import Stream
-from kinesumer.runtime.service_time import ServiceTime
+from kinesumer.runtime.clock import ServiceTime
 from kinesumer.spark.planning.data_loss import DataLoss
 from kinesumer.spark.planning.search import is_near, last_positions
 from kinesumer.spark.planning.stream_state import StreamState
