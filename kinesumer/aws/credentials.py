@@ -28,8 +28,8 @@ from kinesumer.aws.errors import (
 from kinesumer.aws.key_trouble import WAIT_SECONDS, KeyTrouble
 from kinesumer.core.backoff import REPAIR_BACKOFF, Backoff
 from kinesumer.errors import KinesumerError
-from kinesumer.runtime.secrets import SECRETS
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
+from kinesumer.runtime.text import SECRETS
 
 # Keys are renewed this long before they expire, or after half of their lifetime if
 # that is later. Botocore's own credentials do the same.

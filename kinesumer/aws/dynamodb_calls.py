@@ -27,7 +27,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.model.rows import Row
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

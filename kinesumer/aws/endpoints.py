@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import unquote, urlsplit
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.text import SECRETS
 
 # A password that was not encoded may have a slash, a question mark or a hash, and then
 # what follows "://" is another part of the URL for a parser.

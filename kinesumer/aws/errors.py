@@ -21,8 +21,8 @@ from kinesumer.errors import (
     KinesumerError,
     TransientError,
 )
-from kinesumer.runtime.refusals import refusal_errors
-from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.text import SECRETS
+from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.cbor import compiled, is_map
 
 # Errors of modules that take 0.2 s of CPU time to import. Many of Spark's processes

@@ -40,6 +40,9 @@ from kinesumer.model.streams import FanOutUse, Shard, Start, Stream, StreamInfo
 from kinesumer.ports import Reservation, StreamSource
 from kinesumer.runtime.refusals import refusal_errors
 from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.text import SECRETS
+from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.event_stream import Frame, decode_event, fault_message
 
 # Five seconds after a subscription began, another one may replace it.

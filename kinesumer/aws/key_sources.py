@@ -27,7 +27,7 @@ from kinesumer.aws.credentials import FrozenCredentials, Keys
 from kinesumer.aws.errors import KEY_KINDS, failure_of
 from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.errors import ConfigurationError
-from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.text import SECRETS
 
 # The packages whose sessions get their credentials from providers.
 LIBRARIES = ("aiobotocore", "aioboto3", "boto3", "botocore")

@@ -60,8 +60,8 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
 from kinesumer.ports import Reservation
-from kinesumer.runtime.refusals import refusal_errors
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
+from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.put_records import Entry, EntryResult, decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
 

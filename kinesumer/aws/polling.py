@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from kinesumer.aws.errors import foreign
-from kinesumer.core.shard_end import NextStep, after_page, find, is_past_end
 from kinesumer.core.lineage import NextStep, after_page, find, is_past_end
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -28,9 +27,9 @@ from kinesumer.model.records import Page
 from kinesumer.model.streams import Shard, Start
 from kinesumer.ports import Polled, Reservation
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.refusals import is_refusal
-from kinesumer.runtime.timeouts import timeout
-from kinesumer.wire.decoder import compiled
+from kinesumer.runtime.tasks import timeout
+from kinesumer.runtime.threads import is_refusal
+from kinesumer.wire.cbor import compiled
 
 T = TypeVar("T")
 # Errors that do not depend on the format.

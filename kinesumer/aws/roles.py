@@ -21,7 +21,7 @@ from botocore.exceptions import CredentialRetrievalError
 from kinesumer.aws.credentials import FrozenCredentials, Keys, KeyUse
 from kinesumer.aws.errors import call_errors
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.text import SECRETS
 
 # If the local clock is off by more than this, the service's time is used.
 DATE_SECONDS = 2.0

@@ -48,7 +48,7 @@ from kinesumer.errors import (
     KinesumerError,
     SourceUnavailableError,
 )
-from kinesumer.runtime.refusals import is_refusal
+from kinesumer.runtime.threads import is_refusal
 
 LOGGER = logging.getLogger("kinesumer")
 

@@ -16,7 +16,7 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.streams import Shard, StreamInfo
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
 from kinesumer.wire.records import Body, HashKeyRange
 
 _ARN = re.compile(r"arn:[\w-]+:kinesis:[\w-]+:[0-9]{12}:stream/[\w.-]{1,128}", re.ASCII)

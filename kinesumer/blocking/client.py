@@ -37,8 +37,8 @@ from kinesumer.model.owned import (
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
 from kinesumer.model.validation import ForThreads, require_flag
-from kinesumer.runtime.refusals import refusal_errors, require_system_threads
 from kinesumer.runtime.stop_signals import StopSignals
+from kinesumer.runtime.threads import refusal_errors, require_system_threads
 
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])

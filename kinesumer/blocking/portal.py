@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
-from kinesumer.runtime.refusals import refusal_errors, require_system_threads
+from kinesumer.runtime.threads import refusal_errors, require_system_threads
 
 T = TypeVar("T")
 

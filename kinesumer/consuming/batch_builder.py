@@ -14,7 +14,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
 from kinesumer.model.streams import Start
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.refusals import refusal_errors
+from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.aggregation import OpenedRecords, open_in_steps, with_source
 
 

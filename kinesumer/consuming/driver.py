@@ -27,12 +27,12 @@ from kinesumer.core.delivery import (
 from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.decoding.decoders import DecodePolicy
+from kinesumer.decoding.wire_format import DECOMPRESSED
 from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.times import Until
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
-from kinesumer.runtime.decompression import DECOMPRESSED
 
 Handout = handout.Handout[OwnedShard]
 

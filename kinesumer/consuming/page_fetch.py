@@ -29,7 +29,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
 
 # The longest time for which an answer may wait for memory. Nothing is received on the
 # connection meanwhile, so it might break. The reader repeats the request later.

@@ -23,7 +23,7 @@ from kinesumer.model.validation import require_text, validate_name
 from kinesumer.ports import Clock, StateStore, StreamSource
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.failure_log import IncidentLog
 from kinesumer.telemetry.api import Telemetry
 
 

@@ -15,7 +15,7 @@ from kinesumer.errors import CommitTimeoutError, KinesumerError
 from kinesumer.model.rows import MemberRow
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
 from kinesumer.wire import rows, writes
 
 # The maximum number of heartbeat intervals for which a client that leaves waits. It

@@ -17,11 +17,9 @@ from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerEr
 from kinesumer.model.streams import Start, StartLike, Stream, as_start
 from kinesumer.model.times import Until, UntilLike, as_until
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, logger
-from kinesumer.runtime.incidents import IncidentLog
-from kinesumer.runtime.refusals import is_refusal
+from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
 from kinesumer.runtime.stop_signals import StopSignals
-from kinesumer.runtime.threads import RETRY_SECONDS
+from kinesumer.runtime.threads import RETRY_SECONDS, is_refusal
 
 
 class Runner(DeliveryProtocol, Protocol):

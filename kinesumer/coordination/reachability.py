@@ -17,7 +17,7 @@ from kinesumer.errors import (
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
 
 PROBE_SECONDS = 5.0
 # Errors that prove that Kinesis was reached.

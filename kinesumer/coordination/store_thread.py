@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from kinesumer.errors import KinesumerError
 from kinesumer.ports import StateStore
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.refusals import is_refusal, start_thread
+from kinesumer.runtime.threads import is_refusal, start_thread
 
 T = TypeVar("T")
 P = ParamSpec("P")

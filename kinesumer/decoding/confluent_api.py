@@ -20,7 +20,7 @@ from kinesumer.errors import (
     FatalError,
     SchemaRegistryUnavailableError,
 )
-from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.text import SECRETS
 
 REQUEST_SECONDS = 5.0
 MAX_ANSWER_BYTES = 8 << 20

@@ -17,6 +17,7 @@ from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
+from kinesumer.decoding.wire_format import DecompressionRoom
 from kinesumer.errors import HandlerFailedError
 from kinesumer.handlers.failure_policy import log_end
 from kinesumer.handlers.handler import StreamHandlers
@@ -25,7 +26,6 @@ from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped, WorkItem
 from kinesumer.handlers.stream_callers import StreamCaller, StreamCallers, Tools
 from kinesumer.model.times import Until
 from kinesumer.ports import Clock
-from kinesumer.runtime.decompression import DecompressionRoom
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import MAX_THREADS, Threads
 

@@ -13,6 +13,9 @@ from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.work_queue import KeyedWork, OrderedWork, WorkQueue
 from kinesumer.handlers.dead_letters.letter import DeadLetterFunction, DeadLetters
+from kinesumer.decoding.wire_format import DecompressionRoom
+from kinesumer.handlers.dead_letters.base import DeadLetterFunction, DeadLetters
+from kinesumer.handlers.decoded_records import RecordDecoding
 from kinesumer.handlers.executor import HandlerExecutor
 from kinesumer.handlers.failure_policy import (
     DeadLetterPolicy,
@@ -25,7 +28,6 @@ from kinesumer.handlers.invokers import Gate, HandlerInvoker, RecordDecoding
 from kinesumer.handlers.shard_queue import WorkItem
 from kinesumer.handlers.tracing import Tracing, traced
 from kinesumer.ports import Clock
-from kinesumer.runtime.decompression import DecompressionRoom
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import Threads
 from kinesumer.telemetry.api import Telemetry

@@ -31,9 +31,8 @@ from kinesumer.producer.record_producer import (
     RecordProducer,
 )
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.incidents import IncidentLog
-from kinesumer.runtime.retries import CALL_RETRIES
+from kinesumer.runtime.failure_log import IncidentLog, logger
+from kinesumer.runtime.tasks import CALL_RETRIES
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.telemetry.otel import OpenTelemetry
 

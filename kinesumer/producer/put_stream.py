@@ -19,7 +19,7 @@ from kinesumer.errors import (
 from kinesumer.model.streams import Shard, StreamInfo, stream_name
 from kinesumer.producer.pending import PendingRecord
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.secrets import SECRETS
+from kinesumer.runtime.text import SECRETS
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
 

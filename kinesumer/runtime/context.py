@@ -19,8 +19,7 @@ from kinesumer.errors import (
 from kinesumer.model.rows import Key, Row
 from kinesumer.ports import Clock, StateStore, Write, WriteResult
 from kinesumer.runtime.clock import LoopClock
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.wire import rows
 

@@ -1,12 +1,27 @@
-"""A task group that ends at the first failure, and other helpers for tasks."""
+"""Tasks and awaited calls: groups of tasks, time-outs and retries.
+
+A time-out doesn't expire only because user code has blocked the event loop. While user
+code blocks the loop, responses that have arrived remain unread. So a request times out
+only after the loop has also run several turns, in which it can read the responses.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterable
-from typing import Any, TypeVar
+import math
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar, TypeVarTuple
 
+from kinesumer.core.backoff import CALL_BACKOFF, Backoff
+from kinesumer.errors import SourceUnavailableError, TransientError
+
+TURNS = 5  # turns of the loop before a time-out, evenly spaced over its seconds
+# Time to handle received responses after the last turn, which may be late.
+GRACE_SECONDS = 0.05
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 
 class FailFastTaskGroup(asyncio.TaskGroup):
@@ -66,3 +81,132 @@ def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+class Countdown:
+    """Calls ``expired`` once, after ``seconds`` and a short grace period.
+
+    The event loop runs five turns before the call, even if user code blocked the loop.
+    Create the countdown on a running event loop.
+    """
+
+    def __init__(self, seconds: float, expired: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds, self._expired = seconds, expired
+        self.restart()
+        self._timer = self._loop.call_later(seconds / TURNS, self._turn)
+
+    def restart(self) -> None:
+        """Start the countdown again from the beginning."""
+        self._end, self._turns = self._loop.time() + self._seconds, 0
+
+    def cancel(self) -> None:
+        """End the countdown without calling ``expired``."""
+        self._timer.cancel()
+
+    def pause(self) -> None:
+        """Stop the countdown until ``resume()``."""
+        self._timer.cancel()
+        self._rest = self._end - self._loop.time()
+
+    def resume(self) -> None:
+        """Continue after ``pause()``."""
+        self._end = self._loop.time() + self._rest
+        delay = min(self._seconds / TURNS, max(self._rest, GRACE_SECONDS))
+        self._timer = self._loop.call_later(delay, self._turn)
+
+    def _turn(self) -> None:
+        self._turns += 1
+        rest = self._end - self._loop.time()
+        if self._turns > TURNS and rest <= 0:
+            self._expired()
+            return
+        delay = self._seconds / TURNS
+        if self._turns >= TURNS:
+            delay = max(rest, GRACE_SECONDS)
+        self._timer = self._loop.call_later(delay, self._turn)
+
+
+class timeout:
+    """Limit a request's time like ``asyncio.timeout()``, with a ``Countdown``."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> Self:
+        """Start the countdown."""
+        await self._timeout.__aenter__()
+        self._countdown = Countdown(self._seconds, self._expire)
+        return self
+
+    def pause(self) -> None:
+        """Stop the countdown until ``resume()``."""
+        self._countdown.pause()
+
+    def resume(self) -> None:
+        """Continue after ``pause()``."""
+        self._countdown.resume()
+
+    def restart(self) -> None:
+        """Start the countdown again from the beginning."""
+        self._countdown.restart()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Raise TimeoutError if the time-out has cancelled the block."""
+        self._countdown.cancel()
+        await self._timeout.__aexit__(kind, error, trace)
+
+    def _expire(self) -> None:
+        self._timeout.reschedule(asyncio.get_running_loop().time())
+
+
+class Retries(NamedTuple):
+    """The errors after which a call is repeated, and the limits of the repetition.
+
+    With ``waits_for_credentials``, the attempts and the time without valid credentials
+    don't count.
+    """
+
+    errors: tuple[type[TransientError], ...] = (SourceUnavailableError,)
+    max_attempts: float = math.inf
+    max_seconds: float = math.inf
+    backoff: Backoff = CALL_BACKOFF
+    waits_for_credentials: bool = False
+
+    async def call(
+        self,
+        request: Callable[[*Arguments], Awaitable[T]],
+        *args: *Arguments,
+        on_failure: Callable[[TransientError], object] | None = None,
+    ) -> T:
+        """Return the result of ``request``. Raise its last error at one of the limits.
+
+        ``on_failure`` receives the error of each failed attempt.
+        """
+        now = asyncio.get_running_loop().time
+        began, failures = now(), 0
+        while True:
+            try:
+                return await request(*args)
+            except self.errors as error:
+                if on_failure is not None:
+                    on_failure(error)
+                if self.waits_for_credentials and error.lacks_credentials:
+                    began, wait = now(), self.backoff.longest_seconds
+                else:
+                    failures += 1
+                    wait = self.backoff.wait_seconds(failures, random.random())
+                    elapsed = now() + wait - began
+                    if failures >= self.max_attempts or elapsed > self.max_seconds:
+                        raise
+            await asyncio.sleep(wait)
+
+
+# For calls that a person or a program waits for: some ten seconds.
+CALL_RETRIES = Retries(max_attempts=10)

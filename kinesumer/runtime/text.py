@@ -1,11 +1,39 @@
-"""Make text safe for logs and terminals; shorten names; format durations and counts."""
+"""Make text safe for logs and terminals; shorten names; format durations and counts.
+
+A proxy or a service may repeat a request in its answer, for example on a page that says
+what was wrong with it. Such texts are parts of errors and of log lines, so the secrets
+that this process uses are replaced in them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import cache
+from typing import Any
 
 MAX_STREAM_LETTERS = 40  # tables and texts shorten longer names; AWS permits 128
 MAX_NAMED = 10  # messages name at most this many shards; JSON output names all
+MASK = "***"
+# Credentials are renewed, so the oldest secrets are forgotten.
+KEPT_SECRETS = 100
+# Shorter secrets would often be found in ordinary words.
+LEAST_LETTERS = 4
+# A longer secret that is cut off after so many letters is replaced, too.
+CUT_LETTERS = 12
+# So much of a text from outside is examined. Secrets have at most some kilobytes, so
+# that what is cut off in the middle of one is far beyond the part that is shown.
+EXAMINED_LETTERS = 32_768
+QUOTED_LETTERS = 1_000
+_NAMED = {
+    "amp": "&",
+    "equals": "=",
+    "gt": ">",
+    "lt": "<",
+    "plus": "+",
+    "quot": '"',
+    "sol": "/",
+}
 
 
 def safe_str(error: BaseException) -> str:
@@ -77,3 +105,90 @@ def duration_text(millis: float) -> str:
         if seconds / size < limit:
             return f"{seconds / size:.{0 if unit == 'min' else 1}f} {unit}"
     return f"{seconds / 86400:.1f} d"
+
+
+class Secrets:
+    """The values of secrets. Any thread may call the methods."""
+
+    def __init__(self) -> None:
+        self._patterns: dict[str, re.Pattern[str]] = {}
+
+    def add(self, value: str | None) -> None:
+        """Remember a secret. Values that are too short are ignored."""
+        if value is None or len(value) < LEAST_LETTERS or value in self._patterns:
+            return
+        if len(self._patterns) >= KEPT_SECRETS:
+            del self._patterns[next(iter(self._patterns))]
+        first = "".join(map(_spellings, value[:CUT_LETTERS]))
+        self._patterns[value] = re.compile(first)
+
+    def redact(self, text: str) -> str:
+        """Return text with the secrets replaced, also if they are encoded in it."""
+        for value, first in list(self._patterns.items()):
+            text = _replaced(text, value, first)
+        return text
+
+    def quote(self, text: str) -> str:
+        """Return a text from outside, shortened and without secrets."""
+        return self.redact(text[:EXAMINED_LETTERS])[:QUOTED_LETTERS]
+
+    def clean(self, error: BaseException) -> None:
+        """Remove secrets from the texts of an error of another library.
+
+        A traceback shows these texts, whatever is raised in place of the error.
+        """
+        error.args = tuple(map(self._cleaned, error.args))
+        for name, value in vars(error).items():
+            if type(value) is dict:
+                self.clean_values(value)
+            else:
+                setattr(error, name, self._cleaned(value))
+
+    def clean_values(self, texts: dict[Any, Any]) -> None:
+        """Remove secrets from the texts that are values of a dictionary."""
+        texts.update({key: self._cleaned(value) for key, value in texts.items()})
+
+    def _cleaned(self, value: Any) -> Any:
+        return self.redact(value) if isinstance(value, str) else value
+
+
+SECRETS = Secrets()
+
+
+def _replaced(text: str, value: str, first: re.Pattern[str]) -> str:
+    parts, done = [], 0
+    for match in first.finditer(text):
+        if match.start() < done:
+            continue
+        end = match.end()
+        for letter in value[CUT_LETTERS:]:
+            more = _spelling(letter).match(text, end)
+            if more is None:
+                break
+            end = more.end()
+        parts += [text[done : match.start()], MASK]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+@cache
+def _spelling(letter: str) -> re.Pattern[str]:
+    return re.compile(_spellings(letter))
+
+
+def _spellings(letter: str) -> str:
+    """Return a pattern of the ways to write a letter in URLs, HTML and JSON."""
+    if letter.isalnum():
+        return re.escape(letter)
+    code = ord(letter)
+    encoded = "".join(f"%{byte:02x}" for byte in letter.encode(errors="replace"))
+    ways = (
+        re.escape(letter),
+        rf"\\+{re.escape(letter)}",
+        f"(?i:{encoded})",
+        rf"&#0*{code};",
+        rf"(?i:&#x0*{code:x};)",
+        rf"(?i:\\+u{code:04x})",
+        *(f"&{name};" for name, one in _NAMED.items() if one == letter),
+    )
+    return f"(?:{'|'.join(ways)})"

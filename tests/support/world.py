@@ -24,8 +24,7 @@ from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.ports import Clock
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
 from kinesumer.testing.simulation.event_loop import VirtualLoop

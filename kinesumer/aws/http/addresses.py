@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
 
 from kinesumer.errors import ThreadRefusedError
-from kinesumer.runtime.refusals import start_thread
+from kinesumer.runtime.threads import start_thread
 
 if TYPE_CHECKING:
     from aiohappyeyeballs import AddrInfoType

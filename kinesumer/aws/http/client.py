@@ -38,7 +38,7 @@ from kinesumer.aws.http.sigv4 import (
 )
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ports import Reservation
-from kinesumer.runtime.refusals import is_refusal
+from kinesumer.runtime.threads import is_refusal
 from kinesumer.wire import cbor
 
 if TYPE_CHECKING:

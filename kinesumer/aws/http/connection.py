@@ -13,7 +13,7 @@ from collections.abc import Generator
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kinesumer.ports import Reservation
-from kinesumer.runtime.timeouts import Countdown
+from kinesumer.runtime.tasks import Countdown
 
 HEAD_BYTES = 16 * 1024  # greatest size of a response's head
 RECEIVE_BYTES = 256 * 1024  # what asyncio receives of a TLS connection at a time

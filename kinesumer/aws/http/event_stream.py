@@ -17,7 +17,7 @@ from kinesumer.aws.http.connection import (
 )
 from kinesumer.aws.http.pool import Address, connect
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
 from kinesumer.wire.event_stream import Frame, FrameReader
 from kinesumer.wire.records import Buffer
 

@@ -21,7 +21,7 @@ from kinesumer.aws.http.connection import (
     share_buffer,
 )
 from kinesumer.ports import Reservation
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
 
 # A connection that was idle for longer isn't used again, since servers close idle
 # connections without notice.

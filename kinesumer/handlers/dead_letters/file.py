@@ -28,8 +28,7 @@ from kinesumer.handlers.dead_letters.letter import (
 )
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.files import sync_directory, write_all, write_atomically
-from kinesumer.runtime.refusals import is_refusal
-from kinesumer.runtime.threads import Threads
+from kinesumer.runtime.threads import Threads, is_refusal
 
 
 class FileLetters(ReadableDeadLetters):

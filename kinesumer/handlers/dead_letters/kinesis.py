@@ -24,9 +24,9 @@ from kinesumer.handlers.dead_letters.letter import (
 )
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start, Stream, StreamInfo
-from kinesumer.runtime.retries import CALL_RETRIES
-from kinesumer.runtime.secrets import SECRETS
 from kinesumer.runtime.shard_pages import ShardPages
+from kinesumer.runtime.tasks import CALL_RETRIES
+from kinesumer.runtime.text import SECRETS
 from kinesumer.wire.put_records import Entry, EntryResult
 
 

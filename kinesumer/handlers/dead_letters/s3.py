@@ -25,6 +25,8 @@ from kinesumer.handlers.dead_letters.letter import (
     translated,
 )
 from kinesumer.runtime.secrets import SECRETS
+from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
+from kinesumer.runtime.text import SECRETS
 
 PARALLEL_READS = 16
 # S3 deletes at most this many objects per call.

@@ -30,9 +30,9 @@ from kinesumer.ops.group.produce import (
 )
 from kinesumer.producer.client import open_record_producer
 from kinesumer.producer.record_producer import TURN_BYTES
-from kinesumer.runtime.refusals import start_thread
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.text import counted, escape_unprintable
+from kinesumer.runtime.threads import start_thread
 
 
 @command("region", "as_json", *ROLES)

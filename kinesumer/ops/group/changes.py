@@ -28,7 +28,7 @@ from kinesumer.ops.group.observation import POLL_SECONDS
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
-from kinesumer.wire import admin_writes, app_rows, rows, writes
+from kinesumer.wire import admin_writes, rows, writes
 
 FindHeld = Callable[[Snapshot], list[ShardRow]]
 
@@ -238,5 +238,5 @@ async def _delete_all(
     ):
         keys = [Key(str(row["pk"]), str(row["sk"])) for row in deleted]
         await write_all(context, [admin_writes.delete(key) for key in keys])
-    await context.write(admin_writes.delete(app_rows.app_key(context.app)))
+    await context.write(admin_writes.delete(rows.app_key(context.app)))
     await context.write(admin_writes.delete(own))

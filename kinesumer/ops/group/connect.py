@@ -26,8 +26,7 @@ from kinesumer.model.validation import validate_name
 from kinesumer.ports import StateStore
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, logger
-from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 

@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
-from kinesumer.core.fair_share import SHARED_PAGE_BYTES
 from kinesumer.core.lineage import records_before
-from kinesumer.core.pacing import Pacing
+from kinesumer.core.pacing import SHARED_PAGE_BYTES, Pacing
 from kinesumer.errors import (
     ShardMissingError,
     ShardThrottledError,

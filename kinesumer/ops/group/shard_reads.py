@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
-from kinesumer.core.batch_limits import MAX_ROWS_PER_SECOND
+from kinesumer.core.batch_ranges import MAX_ROWS_PER_SECOND
 from kinesumer.errors import (
     InvalidPositionError,
     KinesumerError,
@@ -29,9 +29,8 @@ from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles
 from kinesumer.ops.group.snapshot import COMMIT_MILLIS
 from kinesumer.ports import StreamSource
-from kinesumer.runtime.retries import Retries
 from kinesumer.runtime.shard_pages import ShardPages
-from kinesumer.runtime.tasks import gather_or_cancel
+from kinesumer.runtime.tasks import Retries, gather_or_cancel
 
 K = TypeVar("K")
 T = TypeVar("T")

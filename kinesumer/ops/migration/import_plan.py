@@ -22,8 +22,7 @@ from kinesumer.ops.group.verify import Peek, Presence, peek
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.clock import reached_time
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.service_time import reached_time
-from kinesumer.wire import admin_writes, rows, writes
+from kinesumer.wire import admin_writes, rows, shard_writes, writes
 
 Open = Callable[[str], Awaitable[StreamSource]]
 
@@ -327,7 +326,7 @@ async def write(context: ClientContext, plan: StreamPlan) -> None:
     await write_all(
         context,
         (
-            writes.create_shard(app, change.row)
+            shard_writes.create_shard(app, change.row)
             if change.before is None
             else admin_writes.replace(app, change.row, change.before)
             for change in plan.changes

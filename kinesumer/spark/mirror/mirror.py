@@ -49,8 +49,7 @@ from kinesumer.model.streams import Shard, Start
 from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, logger
-from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.spark.mirror.membership import Membership
 from kinesumer.spark.mirror.shard_row_mirror import ShardRowMirror

@@ -9,7 +9,7 @@ from functools import partial
 
 from kinesumer.aws import kinesis
 from kinesumer.errors import SlowAnswerError
-from kinesumer.runtime.timeouts import timeout
+from kinesumer.runtime.tasks import timeout
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.machine import Handle
 

@@ -14,8 +14,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.group import changes, seek
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.network import (
     LinkedSource,

@@ -25,8 +25,7 @@ from kinesumer.errors import StreamRecreatedError
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog
-from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.testing.memory import MemoryStore
 from tests.support.subscriptions import (
     DEADLINE_SECONDS,

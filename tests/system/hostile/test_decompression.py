@@ -15,9 +15,9 @@ import pytest
 
 from kinesumer import Batch
 from kinesumer.decoding.glue import parse_glue
+from kinesumer.decoding.wire_format import DECOMPRESSED, parse_glue
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
-from kinesumer.runtime.decompression import DECOMPRESSED
 from tests.support.delivery import deliver
 from tests.support.handler_client import Runner, committed
 from tests.support.world import World, in_virtual_time

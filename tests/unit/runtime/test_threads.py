@@ -1,16 +1,32 @@
-"""Test that functions run in threads, even if the system refuses some at first."""
+"""Test calls in threads, and which errors say that the system refuses a resource."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 
 import pytest
 
+from kinesumer.blocking import Kinesumer, Producer, create_table
+from kinesumer.errors import (
+    ConfigurationError,
+    SourceUnavailableError,
+    ThreadRefusedError,
+)
 from kinesumer.runtime import threads as module
-from kinesumer.runtime.threads import NotCalledError, NoThreadError, Threads
+from kinesumer.runtime.threads import (
+    NotCalledError,
+    NoThreadError,
+    Threads,
+    is_refusal,
+    refusal_errors,
+    require_system_threads,
+    start_thread,
+)
 
 VARIABLE: ContextVar[str] = ContextVar("variable")
 PATIENCE_SECONDS = 30.0
@@ -166,3 +182,105 @@ async def test_at_the_end_of_the_interpreter_a_call_fails(
     system.refuse(RuntimeError("can't create new thread at interpreter shutdown"))
     with pytest.raises(NoThreadError, match="keep the main thread alive"):
         await threads.call(print)
+
+
+def caused_by(cause: Exception) -> SourceUnavailableError:
+    error = SourceUnavailableError("GetRecords")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        OSError(errno.ENFILE, os.strerror(errno.ENFILE)),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ThreadRefusedError("no thread"),
+        caused_by(MemoryError()),
+    ],
+    ids=str,
+)
+def test_a_refused_resource_is_known_by_its_error(error: Exception) -> None:
+    assert is_refusal(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)),
+        RuntimeError("can't create new thread at interpreter shutdown"),
+        RuntimeError("cannot schedule new futures after shutdown"),
+        SourceUnavailableError("GetRecords"),
+        caused_by(ConnectionResetError(errno.ECONNRESET, "reset")),
+    ],
+    ids=str,
+)
+def test_other_errors_are_no_refusals(error: Exception) -> None:
+    assert not is_refusal(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (MemoryError(), "out of memory"),
+        (OSError(errno.EMFILE, "no more files"), "no more files"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+        (ThreadRefusedError("no thread"), "no thread"),
+    ],
+)
+def test_only_refusals_are_translated(error: Exception, text: str) -> None:
+    with pytest.raises(SourceUnavailableError, match=f"what a read needs: .*{text}"):
+        with refusal_errors("a read", SourceUnavailableError):
+            raise error
+    for other in (RuntimeError("bug"), ConnectionResetError("reset")):
+        with pytest.raises(type(other)):
+            with refusal_errors("a read", SourceUnavailableError):
+                raise other
+
+
+def test_patched_threads_are_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start_new_thread(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("_thread.start_new_thread", start_new_thread)
+    monkeypatch.setattr(start_new_thread, "__module__", "gevent.thread")
+    for start in (
+        lambda: start_thread(print, "kinesumer-test"),
+        Kinesumer("app").__enter__,
+        Producer("orders").__enter__,
+        create_table,
+    ):
+        with pytest.raises(
+            ConfigurationError, match="gevent has patched threads"
+        ) as one:
+            start()
+        assert ". " not in str(one.value)
+    monkeypatch.setattr(start_new_thread, "__module__", "debugger.threads")
+    require_system_threads()
+
+
+def test_a_thread_starts() -> None:
+    ran = threading.Event()
+    thread = start_thread(ran.set, "kinesumer-test")
+    assert ran.wait(10)
+    thread.join(10)
+    assert (thread.name, thread.daemon) == ("kinesumer-test", True)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError])
+def test_a_refused_thread_is_an_error_of_the_library(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(ThreadRefusedError, match="refuses the thread kinesumer-test"):
+        start_thread(print, "kinesumer-test")

@@ -22,7 +22,7 @@ from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.streams import HASH_KEYS, FanOutUse
 from kinesumer.ports import Polled
 from kinesumer.producer.record_producer import RECORD_COST_BYTES, RecordProducer
-from kinesumer.runtime.incidents import IncidentLog
+from kinesumer.runtime.failure_log import IncidentLog
 from kinesumer.telemetry import otel
 from kinesumer.telemetry.otel import Instruments, OpenTelemetry
 from kinesumer.wire.put_records import Entry, EntryResult, aggregate

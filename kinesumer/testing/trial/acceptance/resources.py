@@ -21,7 +21,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
     TransientError,
 )
-from kinesumer.runtime.retries import CALL_RETRIES
+from kinesumer.runtime.tasks import CALL_RETRIES
 from kinesumer.wire.rows import DEFINITION
 
 RETRIES = CALL_RETRIES._replace(errors=(TransientError,))

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from kinesumer.aws.kinesis import open_source
-from kinesumer.core.shard_end import find
+from kinesumer.core.lineage import find
 from kinesumer.model.streams import Stream
 from kinesumer.ops.group.connect import connect
 from kinesumer.testing import EmbeddedAws

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kinesumer.core.backoff import Backoff
-from kinesumer.core.batch_limits import MAX_ROWS_PER_SECOND
+from kinesumer.core.batch_ranges import MAX_ROWS_PER_SECOND
 from kinesumer.errors import (
     KinesumerError,
     SourceThrottledError,
