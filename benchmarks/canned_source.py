@@ -26,7 +26,7 @@ from kinesumer.wire.records import decode_page
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kinesumer.consuming.records import Records
+    from kinesumer.consuming.delivery import Records
     from kinesumer.coordination.connections import Ports
     from kinesumer.model.positions import Position
     from kinesumer.ports import Reservation

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.dynamodb import StateTable, create_table
     from kinesumer.client import Kinesumer
     from kinesumer.config import Config
-    from kinesumer.consuming.records import Records
+    from kinesumer.consuming.delivery import Records
     from kinesumer.errors import (
         AccessDeniedError,
         ClientIdInUseError,
@@ -65,7 +65,7 @@ else:
         "PutFuture": "producer.pending",
         "PutResult": "producer.pending",
         "Record": "model.records",
-        "Records": "consuming.records",
+        "Records": "consuming.delivery",
         "RetryPolicy": "handlers",
         "ShardAssignment": "model.owned",
         "ShardKey": "model.streams",

@@ -11,13 +11,13 @@ from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.consuming.delivery import RecordDelivery
 from kinesumer.consuming.driver import DeliveryDriver
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.owned_report import (
     report_assignment,
     report_lag,
     report_positions,
 )
 from kinesumer.consuming.owned_shard import OwnedShard
-from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import StreamLike, Streams
 from kinesumer.coordination import pauses
 from kinesumer.coordination.connections import Identity, Ports, aws_ports

@@ -5,12 +5,11 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from kinesumer.consuming.batch_builder import BatchBuilder
-from kinesumer.consuming.isolation import RECORDS_PER_READ
-from kinesumer.consuming.key_failures import KeyFailures
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import SMALL_PAGE_BYTES, PrefetchBuffer, answer_memory
 from kinesumer.consuming.read_warnings import ReadWarnings
 from kinesumer.consuming.streams import OpenStream
+from kinesumer.consuming.suspects import RECORDS_PER_READ
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import Pacing
 from kinesumer.model.records import Page
@@ -49,7 +48,6 @@ class ReadPlace:
         self.owned, self.buffer = owned, buffer
         self.builder = BatchBuilder(owned, context)
         self.warnings = ReadWarnings(context, stream, owned)
-        self.key_failures = KeyFailures(context, stream)
         self.iterator: str | None = None
         self.is_pushed: bool = False  # whether Kinesis sends the records unasked
         self.is_answered = False  # whether Kinesis answered the last call
@@ -102,7 +100,7 @@ class ReadPlace:
         clock = self.context.clock
         now, jitter = clock.now(), self.context.random.random()
         if failure is Failure.KEY:
-            return now + self.key_failures.wait_seconds(jitter)
+            return now + self.warnings.key_wait_seconds(jitter)
         if failure is Failure.THROTTLED:
             return self._pacing.after_throttle(now, jitter)
         return self._pacing.after_failure(now, jitter)

@@ -6,6 +6,7 @@ import logging
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
+from kinesumer.core.backoff import REPAIR_BACKOFF
 from kinesumer.errors import CorruptRowError, FatalError, KinesumerError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import may_be_trimmed
@@ -21,6 +22,8 @@ class ReadWarnings:
         self, context: ClientContext, stream: OpenStream, owned: OwnedShard
     ) -> None:
         self._context, self._stream, self._owned = context, stream, owned
+        # How many reads in a row have failed, because the stream's key can't be used.
+        self._key_failures = 0
 
     def not_ended(self) -> None:
         """Warn of a page that looks like the end of a shard that is open."""
@@ -60,6 +63,25 @@ class ReadWarnings:
             level, text, about = logging.WARNING, lossy, str(error)
             self._note(IncidentKind.TRIMMED_POSITION, error)
         logger.log(level, f"%s: {text}", stream.label, about, extra=owned.log_fields)
+
+    def key_failed(self, error: KinesumerError) -> None:
+        """Note that the stream's key can't be used. The second time is an incident."""
+        self._key_failures += 1
+        self._context.failure_log.record_failure(self._stream.label, error)
+        if self._key_failures > 1:
+            kind, arn = IncidentKind.KMS, self._stream.arn
+            self._context.incidents.note(kind, stream_arn=arn, error=error)
+
+    def key_works(self) -> None:
+        """Note a successful read, which ends the incident of the key."""
+        if self._key_failures:
+            self._key_failures = 0
+            arn = self._stream.arn
+            self._context.incidents.resolve(IncidentKind.KMS, stream_arn=arn)
+
+    def key_wait_seconds(self, jitter: float) -> float:
+        """Return how long to wait for the key; ``jitter`` is from 0 to 1."""
+        return REPAIR_BACKOFF.wait_seconds(self._key_failures, jitter)
 
     def _note(self, kind: IncidentKind, error: object = "") -> None:
         at = self._owned.key._asdict()

@@ -14,6 +14,9 @@ from kinesumer.model.records import Record
 from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.wire.shard_writes import DEATHS
 
+# In isolation, a read returns at most this many records, since they wait in memory.
+RECORDS_PER_READ = 100
+
 
 class Turn(asyncio.Lock):
     """Lets user code get the suspects of one shard of a client at a time."""

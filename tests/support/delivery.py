@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from kinesumer.consuming import batch_builder
-from kinesumer.consuming.delivery import RecordDelivery
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
-from kinesumer.consuming.records import Records
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.decoding.decoders import OnDecodeError, read_policy

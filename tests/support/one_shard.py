@@ -6,7 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from kinesumer import Kinesumer
-from kinesumer.consuming.records import Records
+from kinesumer.consuming.delivery import Records
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Start

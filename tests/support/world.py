@@ -12,9 +12,9 @@ from typing import Any
 
 from kinesumer import Kinesumer
 from kinesumer.config import Config
+from kinesumer.consuming.delivery import Records
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
-from kinesumer.consuming.records import Records
 from kinesumer.consuming.streams import OpenStream, StreamLike
 from kinesumer.coordination.connections import Ports
 from kinesumer.coordination.group import GroupConsumer

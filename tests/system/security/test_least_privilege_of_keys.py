@@ -8,7 +8,7 @@ import json
 import pytest
 
 from kinesumer import AccessDeniedError, Producer, PutFailedError, Start, Stream
-from kinesumer.consuming import key_failures
+from kinesumer.consuming import read_warnings
 from kinesumer.core.backoff import Backoff
 from tests.integration.ops.cli.conftest import Run
 from tests.system.security.conftest import EXTERNAL_ID, KEY, READING, WRITING, Accounts
@@ -41,7 +41,7 @@ async def test_a_client_reads_encrypted_streams_with_its_policies_only(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(key_failures, "REPAIR_BACKOFF", Backoff(0.1, 0.1))
+    monkeypatch.setattr(read_warnings, "REPAIR_BACKOFF", Backoff(0.1, 0.1))
     enforce_without_keys(encrypted, READING)
     encrypted.put(3)
     names = {"kms:Decrypt on arn:aws:kms:us-east-1:" + a for a in ("000", "210")}

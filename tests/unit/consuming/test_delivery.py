@@ -1,16 +1,20 @@
-"""Test the delivery of records: acknowledging, dropping and pausing."""
+"""Test the delivery of records, and the iterators of records and batches."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 
+from kinesumer.consuming.delivery import Records
 from kinesumer.errors import StreamRecreatedError
 from kinesumer.model.positions import Position
-from tests.support.delivery import Desk, deliver
-from tests.support.world import World, hold, shard_row
+from kinesumer.model.streams import ShardKey
+from tests.support.delivery import Desk, deliver, numbers
+from tests.support.one_shard import OLDEST, place, shard
+from tests.support.world import ARN, SHARD, InMemory, World, hold, shard_row
 
 
 async def test_asking_marks_the_record_before_as_done(world: World) -> None:
@@ -130,3 +134,152 @@ async def test_an_isolated_record_is_stored_before_the_next_request_is_answered(
     assert not waiting.done()
     turn.is_in_turn = False  # the reader runs meanwhile, and ends the turn
     assert await waiting == "2"
+
+
+async def test_a_start_that_fails_is_tried_again(world: World) -> None:
+    desk = Desk(world)
+    failing = [ValueError("no table")]
+
+    async def start() -> None:
+        if failing:
+            raise failing.pop()
+
+    records = Records(desk.delivery, start)
+    with pytest.raises(ValueError, match="no table"):
+        await anext(records)
+    desk.put(hold(), 1)
+    assert (await anext(records)).sequence_number == "1"
+
+
+async def test_asking_with_a_timeout_loses_nothing(world: World) -> None:
+    desk, owned = Desk(world), hold()
+    assert await desk.nothing_for(1)
+    desk.put(owned, 1, 2)
+    assert [await desk.next(), await desk.next()] == ["1", "2"]
+    assert await desk.nothing_for(1)
+    assert await desk.nothing_for(1)
+    desk.put(owned, 3)
+    assert await desk.next() == "3"
+
+
+async def test_a_task_may_replace_one_that_it_cancelled(world: World) -> None:
+    desk = Desk(world)
+    waiting = world.loop.create_task(anext(desk.records))
+    await asyncio.sleep(1)
+    waiting.cancel()
+    desk.put(hold(), 1)
+    async for record in desk.records:
+        assert record.sequence_number == "1"
+        break
+
+
+async def test_an_iterator_of_batches_outlives_a_timeout(world: World) -> None:
+    desk = Desk(world)
+    batches = desk.records.batches()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(batches), 1)
+    desk.put(hold(), 1)
+    assert numbers(await anext(batches)) == [1]
+    await batches.aclose()
+
+
+async def test_a_task_with_a_timeout_keeps_its_own_loop(world: World) -> None:
+    desk = Desk(world, auto=False)
+    batches, seen = desk.records.batches(), list[list[int]]()
+
+    async def work() -> None:
+        while True:
+            with suppress(TimeoutError):
+                seen.append(numbers(await asyncio.wait_for(anext(batches), 2)))
+
+    tasks = [world.loop.create_task(work()) for _ in range(2)]
+    await asyncio.sleep(5)
+    for number in range(4):
+        desk.put(hold(), number)
+        await asyncio.sleep(3)
+    assert seen == [[0], [1], [2], [3]]
+    assert desk.buffer.used == 0
+    for task in tasks:
+        task.cancel()
+
+
+async def test_each_task_that_shares_an_iterator_has_its_batch(world: World) -> None:
+    desk = Desk(world, auto=False)
+    batches = desk.records.batches()
+
+    async def work(seconds: float) -> None:
+        async for _ in batches:
+            await asyncio.sleep(seconds)
+
+    tasks = [world.loop.create_task(work(seconds)) for seconds in (2, 3600)]
+    await asyncio.sleep(1)
+    desk.put(hold(), 1)
+    other = desk.put(hold(), 2, 3)
+    await asyncio.sleep(3)
+    assert desk.buffer.used == other.size  # the second task still works at it
+    for task in tasks:
+        task.cancel()
+
+
+async def test_closing_a_shared_iterator_ends_the_loops_of_all_tasks(
+    world: World,
+) -> None:
+    desk = Desk(world, auto=False)
+    batches = desk.records.batches()
+
+    async def work() -> None:
+        async for _ in batches:
+            await asyncio.sleep(3600)
+
+    tasks = [world.loop.create_task(work()) for _ in range(2)]
+    await asyncio.sleep(1)
+    for number in range(2):
+        desk.put(hold(), number)
+    await asyncio.sleep(1)
+    assert desk.buffer.used > 0
+    await batches.aclose()
+    assert desk.buffer.used == 0
+    desk.put(hold(), 2)
+    assert numbers(await anext(batches)) == [2]
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_block_that_ends_without_an_error_acknowledges_the_record_in_hand(
+    world: World,
+) -> None:
+    world.put(*"abcdefgh")
+    async with InMemory(world) as client:
+        async with client.consume("orders", start=OLDEST) as records:
+            async for record in records:
+                if record.data == b"b":
+                    break
+    assert shard(world).position == place(world, 1)
+    with pytest.raises(ValueError, match="d"):
+        async with InMemory(world) as client, client.consume("orders") as records:
+            async for record in records:
+                if record.data == b"d":
+                    raise ValueError("d")
+    assert shard(world).position == place(world, 2)
+    async with InMemory(world) as client:
+        async with client.consume("orders").batches() as batches:
+            batch = await anext(batches)
+        assert batch.records[0].data == b"d"
+        assert (
+            client.positions()[ShardKey(ARN, SHARD)].done == batch.records[-1].position
+        )
+
+
+async def test_a_loop_may_be_closed_with_and_without_an_acknowledgement(
+    world: World,
+) -> None:
+    world.put(*"abcd")
+    async with InMemory(world) as client:
+        records = client.consume("orders", start=OLDEST)
+        await anext(records)
+        await records.aclose(ack=True)
+        assert client.positions()[ShardKey(ARN, SHARD)].done == place(world, 0)
+        assert [(await anext(records)).data for _ in range(2)] == [b"b", b"c"]
+        await records.aclose()
+        assert client.lag()[ShardKey(ARN, SHARD)].records_in_hand == 1
+    assert shard(world).position == place(world, 1)

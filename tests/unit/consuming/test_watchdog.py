@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.records import Records
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.watchdog import InFlightWork, oldest_of
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat_thread import HeartbeatThread

@@ -14,7 +14,7 @@ from kinesumer import (
     Start,
     Stream,
 )
-from kinesumer.consuming.records import Records
+from kinesumer.consuming.delivery import Records
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,

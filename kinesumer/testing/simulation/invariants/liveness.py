@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from kinesumer.consuming.isolation import ACK_SECONDS
+from kinesumer.consuming.shard_reader import ACK_SECONDS
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.model.rows import Row
 from kinesumer.ports import Write

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesumer.consuming.page_fetch import Reservation
 from kinesumer.consuming.prefetch import (
     SMALL_PAGE_BYTES,
     FetchedBatch,
@@ -17,7 +18,6 @@ from kinesumer.consuming.prefetch import (
     PrefetchBuffer,
     answer_memory,
 )
-from kinesumer.consuming.reservation import Reservation
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.cbor import compiled
