@@ -14,8 +14,8 @@ from typing import NamedTuple, Self
 from kinesumer.aws.dynamodb import default_table
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask, HeartbeatThread
-from kinesumer.coordination.store_thread import StoreThread
+from kinesumer.coordination.heartbeat import HeartbeatTask, HeartbeatThread
+from kinesumer.coordination.state_store import StoreThread
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Stream

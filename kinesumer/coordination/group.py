@@ -20,10 +20,8 @@ from kinesumer.consuming.streams import (
 )
 from kinesumer.consuming.watchdog import oldest_of
 from kinesumer.coordination.app_count import AppCount
-from kinesumer.coordination.departure import Departure
-from kinesumer.coordination.heartbeat import Heartbeater
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
-from kinesumer.coordination.member_reports import MemberReports
+from kinesumer.coordination.heartbeat import Heartbeater, HeartbeatTask
+from kinesumer.coordination.member_reports import MemberReports, Reachability
 from kinesumer.coordination.membership import (
     Event,
     Failed,
@@ -32,9 +30,7 @@ from kinesumer.coordination.membership import (
     SessionLost,
     SessionRenewed,
 )
-from kinesumer.coordination.paced_store import PacedStore
-from kinesumer.coordination.reachability import Reachability
-from kinesumer.coordination.session import Session
+from kinesumer.coordination.session import Departure, Session
 from kinesumer.coordination.shard_end import until_read
 from kinesumer.coordination.shard_sync import ShardSyncer
 from kinesumer.coordination.startup_checks import (
@@ -43,6 +39,7 @@ from kinesumer.coordination.startup_checks import (
     require_no_go_clients,
     require_no_spark_query,
 )
+from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import ShardsLostError
 from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, ShardRow

@@ -1,26 +1,29 @@
 """Register the sessions of a client, and send their heartbeats.
 
-In production this runs on a thread of its own. So a client keeps its lease even if user
-code blocks the client's event loop.
+In production this runs on the thread that makes the calls to the state store. So a
+client keeps its lease even if user code blocks the client's event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 from kinesumer.consuming.watchdog import InFlightWork
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.membership import (
+    Event,
     Failed,
     Notify,
     SessionLost,
     SessionRenewed,
 )
-from kinesumer.coordination.startup_checks import find_live_members
+from kinesumer.coordination.startup_checks import outlive_predecessor
+from kinesumer.coordination.state_store import StoreThread, StoreThreadEndedError
 from kinesumer.core.liveness import Lease, interval_seconds, lease_ms
 from kinesumer.errors import (
-    ClientIdInUseError,
     StoreThrottledError,
     StoreUnavailableError,
 )
@@ -151,7 +154,7 @@ class Heartbeater:
                 if is_own:  # fenced before the answer arrived, so it stays dead
                     session = context.new_id()
                 elif not before.dead:
-                    await self._wait_out_predecessor(session)
+                    await outlive_predecessor(context, session)
                     continue
                 # If it is this process that registers again, it stays drained.
                 if mine is not None and mine.session == before.session:
@@ -165,10 +168,11 @@ class Heartbeater:
 
     def _member(self, session: str, before: LivenessRow | None) -> MemberRow:
         config = self._context.config
+        seen = before.incarnation if before else None
         return MemberRow(
             client_id=self._context.client_id,
             session=session,
-            incarnation=_next_incarnation(before),
+            incarnation=seen + 1 if type(seen) is int else 0,
             lease_ms=self._lease_ms,
             weight=config.weight,
             state=self.state,
@@ -182,26 +186,6 @@ class Heartbeater:
 
     def _lease(self, session: str, first_sent: float) -> Lease:
         return Lease(session, first_sent + SAFE_LEASE_SHARE * self._lease_ms / 1000)
-
-    async def _wait_out_predecessor(self, session: str) -> None:
-        """Wait until the lease of this id's previous session ends, and fence it.
-
-        Raises ClientIdInUseError if that session is alive.
-        """
-        context = self._context
-        key = rows.member_key(context.app, context.client_id)
-
-        async def read() -> list[LivenessRow]:
-            row = await context.read(key)
-            before = rows.read_liveness(row) if row else None
-            # Ignore a delayed registration of this process.
-            return [] if before is None or before.session == session else [before]
-
-        if await find_live_members(context, read):
-            raise ClientIdInUseError(
-                f"client id {context.client_id!r} of app {context.app!r} is in use "
-                "by another live process; give each process its own id"
-            )
 
     # --- heartbeats -----------------------------------------------------------------
 
@@ -329,6 +313,70 @@ class Heartbeater:
         return rows.timestamp_text(self._context.clock.wall())
 
 
-def _next_incarnation(before: LivenessRow | None) -> int:
-    seen = before.incarnation if before else None
-    return seen + 1 if type(seen) is int else 0
+MakeHeartbeater = Callable[[ClientContext, Notify], Heartbeater]
+
+
+class HeartbeatTask:
+    """Runs a heartbeater as a task of the event loop that starts it."""
+
+    def __init__(self, context: ClientContext) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._context = context
+        self._heartbeater: Heartbeater | None = None
+
+    def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
+        """Start the heartbeater; ``notify`` is called on the caller's event loop."""
+        self._heartbeater = make_heartbeater(self._context, notify)
+        self.task = asyncio.create_task(self._heartbeater.run())
+
+    def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
+        """Call ``change`` with the heartbeater, on its event loop."""
+        if self._heartbeater is not None:
+            change(self._heartbeater)
+
+    async def stop(self) -> None:
+        """Stop the heartbeater. No heartbeat is sent after this returns."""
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+
+
+class HeartbeatThread(HeartbeatTask):
+    """Runs a heartbeater on a thread, where user code can't block it."""
+
+    def __init__(self, context: ClientContext, thread: StoreThread) -> None:
+        super().__init__(replace(context, store=thread.store))
+        self._thread = thread
+        self._is_stopping = False
+
+    def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
+        """Start the heartbeater; ``notify`` is called on the caller's event loop."""
+        home, start_task = asyncio.get_running_loop(), super().start
+
+        def pass_on(event: Event) -> None:
+            # The last event may come after the client's event loop was closed.
+            if not home.is_closed():
+                home.call_soon_threadsafe(notify, event)
+
+        def begin() -> None:
+            start_task(make_heartbeater, pass_on)
+            assert self.task is not None
+            self.task.add_done_callback(report_end)
+
+        def report_end(task: asyncio.Task[None]) -> None:
+            # If the thread has ended, it has cancelled the task. Then the client must
+            # end, too, since it sends no more heartbeats.
+            if task.cancelled() and not self._is_stopping:
+                pass_on(Failed(StoreThreadEndedError()))
+
+        self._thread.call_soon(begin)
+
+    def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
+        """Call ``change`` with the heartbeater, on the thread."""
+        self._thread.call_soon(super().call_in_loop, change)
+
+    async def stop(self) -> None:
+        """Stop the heartbeater. No heartbeat is sent after this returns."""
+        self._is_stopping = True
+        with suppress(StoreThreadEndedError):
+            await self._thread.call(super().stop())

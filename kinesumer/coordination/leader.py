@@ -17,7 +17,7 @@ from kinesumer.coordination.membership import (
     Notify,
     SessionRenewed,
 )
-from kinesumer.coordination.paced_store import PacedStore
+from kinesumer.coordination.state_store import PacedStore
 from kinesumer.coordination.store_queries import (
     POLL_SECONDS,
     REREAD_SECONDS,

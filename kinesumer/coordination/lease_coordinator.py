@@ -12,13 +12,16 @@ from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.coordination.held_shards import CallbackSource, HeldShards
-from kinesumer.coordination.isolation import IsolationGuard
+from kinesumer.coordination.held_shards import (
+    CallbackSource,
+    HeldShards,
+    IsolationGuard,
+)
 from kinesumer.coordination.membership import DeadSessions
-from kinesumer.coordination.paced_store import PARALLEL_WRITES
 from kinesumer.coordination.pauses import PauseCache
 from kinesumer.coordination.shard_end import ShardEndHandler
 from kinesumer.coordination.shard_sync import check_identity
+from kinesumer.coordination.state_store import PARALLEL_WRITES
 from kinesumer.coordination.store_queries import POLL_SECONDS, read_range
 from kinesumer.core import claims
 from kinesumer.core.liveness import Lease, interval_seconds

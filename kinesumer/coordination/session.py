@@ -1,25 +1,40 @@
-"""Define a registered session of a client, with its leader and shards."""
+"""A registered session of a client: its leader, its shards, and its end.
+
+A client that leaves hands its shards over, or releases them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream
+from kinesumer.coordination.heartbeat import HeartbeatTask
 from kinesumer.coordination.held_shards import CallbackSource, HeldShards
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.coordination.membership import Notify, SessionRenewed
 from kinesumer.core.congestion import share_of
+from kinesumer.core.liveness import interval_seconds
 from kinesumer.core.load import work_of_report
+from kinesumer.errors import CommitTimeoutError, KinesumerError
 from kinesumer.model.rows import MemberRow
 from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.tasks import timeout
 from kinesumer.telemetry.api import ClientState, StreamState
-from kinesumer.wire import writes
+from kinesumer.wire import rows, writes
 from kinesumer.wire.reports import read_loads
+
+# The maximum number of heartbeat intervals for which a client that leaves waits. It
+# suffices for the election of a new leader, the moves of the previous plan, and this
+# client's own moves.
+LEAVE_TIMEOUT_HEARTBEATS = 8
 
 
 class Session:
@@ -114,3 +129,147 @@ class Session:
         """Cancel the tasks of this session."""
         for task in self.tasks:
             task.cancel()
+
+
+class Leaver(Protocol):
+    """The client that leaves."""
+
+    session: Session | None
+
+    @property
+    def registered_member(self) -> MemberRow | None:
+        """The client's member row, also while the answer to a registration is due.
+
+        None if no session may be alive.
+        """
+
+
+class Departure:
+    """Ends the membership of one client."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        client: Leaver,
+        delivery: DeliveryProtocol,
+        heartbeat_runner: HeartbeatTask,
+    ) -> None:
+        self.is_stopping: bool = False
+        self._context = context
+        self._client = client
+        self._delivery = delivery
+        self._heartbeat_runner = heartbeat_runner
+
+    async def hand_over(self) -> None:
+        """Wait until other clients have all shards, then end the iteration.
+
+        The wait has a limit. A client that is alone does not wait.
+        """
+        session, callbacks = self._client.session, self._delivery.callbacks
+        if callbacks is not None:
+            callbacks.is_leaving = True
+        if not (self.is_stopping or (session and session.leader.is_alone)):
+            clients = session.member.clients if session else 1
+            heartbeat = self._context.config.heartbeat_interval_seconds
+            interval = interval_seconds(heartbeat, clients)
+            try:
+                async with timeout(LEAVE_TIMEOUT_HEARTBEATS * interval):
+                    while self._has_shards_or_range():
+                        await asyncio.sleep(0.05)
+            except TimeoutError:
+                pass
+        self._delivery.close()
+
+    def _has_shards_or_range(self) -> bool:
+        # As long as the plan gives this client a range, no other client claims shards
+        # in it.
+        session = self._client.session
+        return session is not None and bool(
+            session.shards.by_key or session.coordinator.range
+        )
+
+    async def stop(self, drain_seconds: float) -> None:
+        """Stop reading, wait for user code, commit, release the shards, and leave.
+
+        Raises CommitTimeoutError if the state store doesn't answer for a lease's time.
+        """
+        try:
+            await self._release_and_finish(drain_seconds, is_last=True)
+        except TimeoutError:
+            raise CommitTimeoutError(
+                "the state store didn't answer, so positions may not be stored; expect "
+                "other clients to repeat records when this client's lease runs out"
+            ) from None
+        finally:
+            await self._heartbeat_runner.stop()
+
+    async def release_all(self, drain_seconds: float) -> None:
+        """Release all shards and leave the group, after reading has stopped.
+
+        Without ``drain_seconds``, user code is over. Failures are only logged.
+        """
+        try:
+            await self._release_and_finish(drain_seconds, is_last=not drain_seconds)
+        except (TimeoutError, KinesumerError) as error:
+            logger.warning(
+                "other clients take the shards when this client's lease runs out: %s",
+                str(error) or "the state store didn't answer",
+                extra={"client_id": self._context.client_id},
+            )
+        finally:
+            await self._heartbeat_runner.stop()
+
+    async def _release_and_finish(self, drain_seconds: float, *, is_last: bool) -> None:
+        """Release all shards. With ``is_last``, user code is over: call all callbacks.
+
+        Raises TimeoutError if the state store doesn't answer for the length of a lease.
+        """
+        try:
+            await self._release(drain_seconds)
+        except (TimeoutError, KinesumerError):
+            await self._end_callbacks(is_last=is_last)
+            raise
+        await self._end_callbacks(is_last=is_last)
+
+    async def _end_callbacks(self, *, is_last: bool) -> None:
+        if is_last and self._delivery.callbacks is not None:
+            await self._delivery.callbacks.finish()
+
+    async def _release(self, drain_seconds: float) -> None:
+        self.is_stopping = True
+        context, session = self._context, self._client.session
+        callbacks = self._delivery.callbacks
+        wait = drain_seconds if callbacks is None else callbacks.wait_seconds
+        lease_seconds = context.config.lease_duration_seconds
+        # This also limits the end of the heartbeats.
+        async with timeout(wait + lease_seconds):
+            self._delivery.close()
+            self._heartbeat_runner.call_in_loop(lambda it: it.stop_watching())
+            if session is not None:
+                session.cancel_tasks()
+                releases = (
+                    self._release_shard(session.shards, owned, drain_seconds)
+                    for owned in list(session.shards.by_key.values())
+                )
+                # A shard whose release fails doesn't keep the others from theirs.
+                for outcome in await asyncio.gather(*releases, return_exceptions=True):
+                    if outcome is not None:
+                        raise outcome
+            # Send heartbeats during the releases, which may take longer than the lease.
+            # But end them before the row is marked as dead: a heartbeater that finds
+            # this mark registers a new session.
+            await self._heartbeat_runner.stop()
+            member = self._client.registered_member
+            if member is not None:
+                timestamp = rows.timestamp_text(context.clock.wall())
+                async with timeout(lease_seconds):
+                    await context.write(writes.leave(context.app, member, timestamp))
+
+    async def _release_shard(
+        self, shards: HeldShards, owned: OwnedShard, drain_seconds: float
+    ) -> None:
+        await shards.drain(owned, drain_seconds, "closed")
+        # If the store doesn't answer for the length of a lease, other clients take the
+        # shards anyway.
+        async with timeout(self._context.config.lease_duration_seconds):
+            await shards.hand_back(owned)

@@ -1,4 +1,4 @@
-"""Check the state store's identity, and who else uses the app, before consuming."""
+"""Check the state store's identity, and who else uses the app or the client's id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 from kinesumer.coordination.membership import fence
 from kinesumer.core.liveness import BeatCounter, HeartbeatWatch
-from kinesumer.errors import GroupBusyError, StateStoreRecreatedError
+from kinesumer.errors import (
+    ClientIdInUseError,
+    GroupBusyError,
+    StateStoreRecreatedError,
+)
 from kinesumer.model.rows import QUERY_ID, LivenessRow, Row
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
@@ -103,6 +107,26 @@ async def require_no_spark_query(
             "spark-query",
             f"a Spark query holds app {context.app!r}: member {query.client_id}, "
             f"session {escape_unprintable(str(query.session))}; {advice}",
+        )
+
+
+async def outlive_predecessor(context: ClientContext, session: str) -> None:
+    """Wait until the lease of this id's former session ends, and fence that session.
+
+    Raises ClientIdInUseError if it is alive. ``session`` is the one that registers.
+    """
+    key = rows.member_key(context.app, context.client_id)
+
+    async def read() -> list[LivenessRow]:
+        row = await context.read(key)
+        before = rows.read_liveness(row) if row else None
+        # Ignore a delayed registration of this process.
+        return [] if before is None or before.session == session else [before]
+
+    if await find_live_members(context, read):
+        raise ClientIdInUseError(
+            f"client id {context.client_id!r} of app {context.app!r} is in use "
+            "by another live process; give each process its own id"
         )
 
 

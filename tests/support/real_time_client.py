@@ -14,8 +14,8 @@ import pytest
 from kinesumer import Config, Kinesumer
 from kinesumer.coordination.connections import Connections, Ports
 from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatThread
-from kinesumer.coordination.store_thread import StoreThread
+from kinesumer.coordination.heartbeat import HeartbeatThread
+from kinesumer.coordination.state_store import StoreThread
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
-from kinesumer.coordination.store_thread import StoreThread
+from kinesumer.coordination.state_store import StoreThread
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.memory import MemoryStore

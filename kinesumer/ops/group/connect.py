@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
-from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.startup_checks import find_live_members
+from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import (
     ConfigurationError,
     GroupBusyError,

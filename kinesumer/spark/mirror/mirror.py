@@ -26,7 +26,6 @@ from kinesumer.config import Config
 from kinesumer.consuming.streams import OpenStream, open_streams
 from kinesumer.coordination.app_count import AppCount
 from kinesumer.coordination.membership import PRUNE_SECONDS
-from kinesumer.coordination.paced_store import PacedStore
 from kinesumer.coordination.pauses import require_not_paused
 from kinesumer.coordination.shard_sync import check_identity, sync_shards
 from kinesumer.coordination.startup_checks import (
@@ -34,6 +33,7 @@ from kinesumer.coordination.startup_checks import (
     check_group,
     require_no_go_clients,
 )
+from kinesumer.coordination.state_store import PacedStore
 from kinesumer.coordination.store_queries import read_stream_row, read_with_listing
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError

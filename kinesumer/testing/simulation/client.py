@@ -11,8 +11,7 @@ from functools import partial
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat import Heartbeater
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask, MakeHeartbeater
+from kinesumer.coordination.heartbeat import Heartbeater, HeartbeatTask, MakeHeartbeater
 from kinesumer.coordination.membership import Event, Notify
 from kinesumer.errors import ClientIdInUseError, CommitTimeoutError, FatalError
 from kinesumer.model.streams import Stream

@@ -27,7 +27,7 @@ from kinesumer.aws.kinesis_errors import (
 from kinesumer.aws.polling import PollingSource, iterator_arguments, timestamp_errors
 from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.connections import Connections, Ports
-from kinesumer.coordination.heartbeat_thread import HeartbeatTask
+from kinesumer.coordination.heartbeat import HeartbeatTask
 from kinesumer.errors import (
     FatalError,
     KeyUnavailableError,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination import pauses
-from kinesumer.coordination.paced_store import PacedStore
+from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream

@@ -11,7 +11,7 @@ import pytest
 from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.watchdog import InFlightWork, oldest_of
 from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat_thread import HeartbeatThread
+from kinesumer.coordination.heartbeat import HeartbeatThread
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import Reservation

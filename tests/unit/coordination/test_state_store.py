@@ -1,22 +1,37 @@
-"""Test that calls to the state store run on a thread apart from the caller's loop."""
+"""TODO."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 
-from kinesumer.coordination.store_thread import StoreThread, StoreThreadEndedError
-from kinesumer.errors import StateStoreMissingError, StoreUnavailableError
+from kinesumer.coordination.heartbeat import Heartbeater, HeartbeatThread
+from kinesumer.coordination.membership import Event, Failed, SessionRenewed
+from kinesumer.coordination.state_store import (
+    PARALLEL_WRITES,
+    PacedStore,
+    StoreThread,
+    StoreThreadEndedError,
+)
+from kinesumer.errors import (
+    StateStoreMissingError,
+    StoreThrottledError,
+    StoreUnavailableError,
+)
 from kinesumer.model.rows import Key, Row
-from kinesumer.ports import StateStore
+from kinesumer.ports import AllOf, StateStore, Write, WriteResult
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.memory import MemoryStore
-from tests.support.threads import store_thread
+from tests.support.faulty import FaultyStore
+from tests.support.threads import store_thread, thread_context
+from tests.support.world import World
 
 KEY = Key("pk", "sk")
 
@@ -186,3 +201,131 @@ async def test_stop_ends_a_cancelled_start() -> None:
         async with asyncio.timeout(0.01):
             await thread.start()
     await thread.stop()
+
+
+class Slow(FaultyStore):
+    """A store that counts its concurrent writes, and keeps the largest count."""
+
+    under_way = most = 0
+
+    async def write(self, write: Write) -> WriteResult:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            return await super().write(write)
+        finally:
+            self.under_way -= 1
+
+
+def write_of(number: int) -> Write:
+    return Write(Key("p", str(number)), AllOf(), {"n": number})
+
+
+async def test_some_writes_are_under_way_at_a_time(world: World) -> None:
+    store = Slow(world.table)
+    store.latency = 1.0
+    paced = PacedStore(store, world.clock, Random(1))
+    count = 2 * PARALLEL_WRITES
+    await asyncio.gather(*(paced.write(write_of(n)) for n in range(count)))
+    assert store.most == PARALLEL_WRITES
+    assert [write.set["n"] for write in store.sent] == [*range(count)]
+
+
+async def test_a_throttled_write_raises_and_slows_the_others(world: World) -> None:
+    store = FaultyStore(world.table)
+    paced = PacedStore(store, world.clock, Random(1))
+    before = paced.rate.per_second
+    store.spoil("throttled", "n")
+    with pytest.raises(StoreThrottledError):
+        await paced.write(write_of(1))
+    assert paced.rate.per_second < before
+    await paced.write(write_of(2))
+    assert [row["n"] for row in world.table.rows("p")] == [2]
+
+
+async def test_writes_wait_while_the_heartbeat_is_throttled(world: World) -> None:
+    throttled = [True]
+    store = FaultyStore(world.table)
+    paced = PacedStore(store, world.clock, Random(1), lambda: throttled[-1])
+    tasks = [
+        asyncio.ensure_future(paced.write(write_of(n)))
+        for n in range(2 * PARALLEL_WRITES)
+    ]
+    await asyncio.sleep(3)
+    assert store.sent == []
+    for task in tasks[:-1]:
+        task.cancel()  # cancelled writes don't block later ones
+    throttled.append(False)
+    await asyncio.wait_for(tasks[-1], 1)
+    assert len(store.sent) == 1
+
+
+@asynccontextmanager
+async def running(store: MemoryStore) -> AsyncIterator[HeartbeatThread]:
+    """Return the runner of a heartbeat, on a thread that ends when the block ends."""
+    async with store_thread(store) as thread:
+        context = await thread_context(thread, lease_duration_seconds=1.0)
+        yield HeartbeatThread(context, thread)
+
+
+def make(context: ClientContext, notify: Callable[[Event], None]) -> Heartbeater:
+    return Heartbeater(
+        context, streams=frozenset({"s"}), notify=notify, oldest_work=lambda: None
+    )
+
+
+class Events:
+    """The events of a heartbeater, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+        self._changed = asyncio.Event()
+
+    def take(self, event: Event) -> None:
+        self.seen.append(event)
+        self._changed.set()
+
+    async def until(self, kind: type[Event]) -> Event:
+        """Return the first event of a kind; wait for it if there is none yet."""
+        async with asyncio.timeout(10):
+            while not any(isinstance(event, kind) for event in self.seen):
+                self._changed.clear()
+                await self._changed.wait()
+        return next(event for event in self.seen if isinstance(event, kind))
+
+
+def beats(store: MemoryStore) -> object:
+    [row] = store.rows("member#app")
+    return row["beat"]
+
+
+async def test_it_registers_and_sends_no_beat_after_stop() -> None:
+    store, events = MemoryStore(SystemClock()), Events()
+    async with running(store) as heart:
+        heart.start(make, events.take)
+        await events.until(SessionRenewed)
+        await heart.stop()
+        last = beats(store)
+        await asyncio.sleep(0.3)
+        assert beats(store) == last
+
+
+async def test_it_ends_even_if_it_is_stopped_before_it_got_anywhere() -> None:
+    for _ in range(5):
+        store = MemoryStore(SystemClock())
+        async with running(store) as heart:
+            heart.start(make, lambda _: None)
+            async with asyncio.timeout(5):
+                await heart.stop()
+                await heart.stop()
+
+
+async def test_the_end_of_its_thread_is_reported() -> None:
+    events = Events()
+    async with running(MemoryStore(SystemClock())) as heart:
+        heart.start(make, events.take)
+        await events.until(SessionRenewed)
+    failed = await events.until(Failed)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, StoreThreadEndedError)
+    await heart.stop()
