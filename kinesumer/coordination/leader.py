@@ -178,7 +178,7 @@ class Leader:
             return False
         members = self.watcher.members
         # A member without heartbeats cannot lead, even if no leader has fenced it yet.
-        ids = [m.client_id for m in members if m.state != "silent"]
+        ids = [m.client_id for m in members if m.state != "missing"]
         me = self.member.client_id
         if me not in ids:  # a stale read, or this session is dead
             return False

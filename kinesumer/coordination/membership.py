@@ -20,9 +20,10 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
-# The part of the lease after which a member without a heartbeat counts as silent. It
-# lies between two and three heartbeats.
-SILENT_LEASE_SHARE = 0.625
+# The part of the lease after which a member without a heartbeat counts as missing. It
+# lies between two and three heartbeats. Commands call it silent earlier, as soon as one
+# heartbeat is overdue.
+MISSING_LEASE_SHARE = 0.625
 # Minimum time between two checks of the same owner.
 VERIFY_SECONDS = 1.0
 PRUNE_SECONDS = 600.0
@@ -159,15 +160,15 @@ class MemberWatcher:
         await self._pruner.prune(self._context)
 
     def _with_liveness(self, member: MemberRow, now: float) -> MemberRow:
-        """Return a member, with state "silent" if it has missed two heartbeats.
+        """Return a member, with state "missing" if it has missed two heartbeats.
 
         Before the member is fenced, the leader plans its shards for other clients. So
         these can claim the shards right after the member is fenced.
         """
-        limit = SILENT_LEASE_SHARE * member.lease_ms / 1000
-        if member.state != "up" or not self._watch.is_silent(member, now, limit):
+        limit = MISSING_LEASE_SHARE * member.lease_ms / 1000
+        if member.state != "up" or not self._watch.is_missing(member, now, limit):
             return member
-        return member._replace(state="silent")
+        return member._replace(state="missing")
 
     def _should_fence(self, member: LivenessRow, leader: LeaderRow | None) -> bool:
         """Return whether to fence a member.

@@ -69,7 +69,7 @@ class HeartbeatWatch:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
-        self._silent: set[tuple[Value | None, Value | None]] = set()
+        self._missing: set[tuple[Value | None, Value | None]] = set()
         self._last_observed_at: float | None = None
 
     def reset(self) -> None:
@@ -88,7 +88,7 @@ class HeartbeatWatch:
             self.reset()
         self._last_observed_at = now
         seen: dict[str, _Seen] = {}
-        silent, stale = set(), []
+        missing, stale = set(), []
         for member in members:
             if member.dead:
                 continue
@@ -98,8 +98,8 @@ class HeartbeatWatch:
             elif now - before.since >= member.lease_ms / 1000:
                 stale.append(member)
             seen[member.client_id] = before
-            silent.add(before[:2])
-        self._seen, self._silent = seen, self._silent & silent
+            missing.add(before[:2])
+        self._seen, self._missing = seen, self._missing & missing
         return stale
 
     def unchanged_for(self, member: Liveness, now: float) -> float:
@@ -109,16 +109,16 @@ class HeartbeatWatch:
             return 0.0
         return now - seen.since
 
-    def is_silent(self, member: Liveness, now: float, limit: float) -> bool:
+    def is_missing(self, member: Liveness, now: float, limit: float) -> bool:
         """Return whether the heartbeat has been unchanged for ``limit`` seconds.
 
-        A silent member stays silent until its next heartbeat, even after ``reset()``.
+        A missing member stays missing until its next heartbeat, even after ``reset()``.
         """
-        # Remember silent members. Otherwise, after a reset, plans would move shards
+        # Remember missing members. Otherwise, after a reset, plans would move shards
         # back to a dead member.
         if self.unchanged_for(member, now) >= limit:
-            self._silent.add((member.session, member.beat))
-        return (member.session, member.beat) in self._silent
+            self._missing.add((member.session, member.beat))
+        return (member.session, member.beat) in self._missing
 
 
 class BeatCounter:

@@ -64,11 +64,11 @@ def is_departing(member: MemberRow) -> bool:
 def assignable(members: Sequence[MemberRow]) -> list[MemberRow]:
     """Return the live members that get shards.
 
-    Departing members get none. Degraded and silent members get none either, as long as
+    Departing members get none. Degraded and missing members get none either, as long as
     at least half of the members that stay are healthy.
     """
     staying = [m for m in members if not is_departing(m)]
-    well = [m for m in staying if m.state not in ("degraded", "silent")]
+    well = [m for m in staying if m.state not in ("degraded", "missing")]
     # If most members are unhealthy, they probably share one cause, such as an outage of
     # Kinesis, and moving shards wouldn't help.
     return well if 2 * len(well) >= len(staying) else staying

@@ -88,7 +88,7 @@ async def test_a_plan_waits_for_the_moves_of_the_one_before(world: World) -> Non
     assert shares(world)["c2"] == 0
 
 
-async def test_a_silent_member_gets_no_range_before_it_is_dead(world: World) -> None:
+async def test_a_missing_member_gets_no_range_before_it_is_dead(world: World) -> None:
     fleet, _ = await lead(world, "c1", "c2")
     fleet.silence("c1")
     await asyncio.sleep(5.5)
@@ -135,7 +135,7 @@ async def test_splits_of_a_stream_synced_by_others_move_shards(world: World) -> 
 # --- fencing ---
 
 
-async def test_a_silent_member_stays_silent_through_outages(world: World) -> None:
+async def test_a_missing_member_stays_missing_through_outages(world: World) -> None:
     fleet, seat = await lead(world, "c1", "c2")
     fleet.silence("c1")
     await asyncio.sleep(5.5)
@@ -152,7 +152,7 @@ async def test_a_silent_member_stays_silent_through_outages(world: World) -> Non
     assert fleet.row("c1").dead
 
 
-async def test_a_silent_member_is_fenced_after_its_lease(world: World) -> None:
+async def test_a_missing_member_is_fenced_after_its_lease(world: World) -> None:
     fleet, seat = await lead(world, "c1", seconds=10)
     fleet.silence("c1")
     await asyncio.sleep(7)

@@ -115,18 +115,18 @@ def test_the_time_since_a_heartbeat_changed_is_known() -> None:
     assert watch.unchanged_for(MEMBER._replace(client_id="c2"), 6) == 0
 
 
-def test_a_member_is_silent_until_its_next_heartbeat_even_after_a_reset() -> None:
+def test_a_member_is_missing_until_its_next_heartbeat_even_after_a_reset() -> None:
     watch, later = HeartbeatWatch(), MEMBER._replace(beat=MEMBER.beat + 1)
     watch_until(watch, MEMBER, 5)
-    assert not watch.is_silent(MEMBER, 5, 6)
-    assert watch.is_silent(MEMBER, 5, 4.5)
+    assert not watch.is_missing(MEMBER, 5, 6)
+    assert watch.is_missing(MEMBER, 5, 4.5)
     watch.reset()
     watch.observe([MEMBER], 6, GAP)
-    assert watch.is_silent(MEMBER, 6, 5)
+    assert watch.is_missing(MEMBER, 6, 5)
     watch.observe([later], 7, GAP)
-    assert not watch.is_silent(later, 7, 5)
+    assert not watch.is_missing(later, 7, 5)
     watch.observe([MEMBER], 8, GAP)
-    assert not watch.is_silent(MEMBER, 8, 5)
+    assert not watch.is_missing(MEMBER, 8, 5)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def beats(counter: BeatCounter, *beats: int, state: str = "up") -> list[bool]:
     return [bool(counter.beating([member._replace(beat=beat)])) for beat in beats]
 
 
-@pytest.mark.parametrize("state", ["up", "degraded", "silent", "leaving"])
+@pytest.mark.parametrize("state", ["up", "degraded", "missing", "leaving"])
 def test_a_member_with_two_new_heartbeats_is_alive_unless_it_leaves(state: str) -> None:
     alive = state != "leaving"
     observed = beats(BeatCounter(), 4, 4, 5, 5, 6, 6, state=state)

@@ -60,12 +60,12 @@ def test_live_clients_take_part_in_plans_in_order_of_id() -> None:
         ("up degraded up", "c0 c2"),
         ("up degraded degraded", "c0 c1 c2"),
         ("up degraded", "c0"),
-        ("up silent up", "c0 c2"),
-        ("degraded silent", "c0 c1"),
+        ("up missing up", "c0 c2"),
+        ("degraded missing", "c0 c1"),
         ("degraded degraded", "c0 c1"),
         ("leaving leaving", ""),
         ("up degraded leaving", "c0"),
-        ("drained up silent", "c1"),
+        ("drained up missing", "c1"),
         ("drained", ""),
     ],
 )
@@ -260,7 +260,7 @@ def test_a_label_that_drifts_is_a_drift_though_no_client_is() -> None:
         ("up up", 0, True),
         ("up leaving", 1, True),
         ("drained up", 0, True),
-        ("up silent", 1, False),
+        ("up missing", 1, False),
         ("up degraded", 2, False),
         ("degraded degraded", 0, True),
         ("leaving leaving", 0, False),
@@ -311,7 +311,7 @@ def test_a_plan_moves_shards_if_it_takes_them_from_a_member() -> None:
     assert plan.moves_any(plan.make_plan(joined, FOUR, "range", BOTH), joined)
 
 
-@pytest.mark.parametrize("state", ["silent", "degraded"])
+@pytest.mark.parametrize("state", ["missing", "degraded"])
 def test_assigning_unread_shards_moves_nothing(state: str) -> None:
     members = group(3)
     members = members_of(plan.make_plan(members, FOUR, "range", BOTH), members)
