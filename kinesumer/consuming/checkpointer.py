@@ -23,13 +23,6 @@ from kinesumer.wire import rows, shard_writes
 PARALLEL_COMMITS = 16
 
 
-class CommitRequester(Protocol):
-    """Takes requests to commit before the commit interval is over."""
-
-    def commit_soon(self) -> None:
-        """Request an early commit of the shards that have many finished records."""
-
-
 class ShardOwner(Protocol):
     """The client that owns the shards whose positions are committed."""
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-from kinesumer.consuming.checkpointer import CommitRequester
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream
@@ -29,7 +28,7 @@ class EngineParts(NamedTuple):
     """The parts of the client that a delivery needs."""
 
     buffer: PrefetchBuffer  # where batches come from
-    checkpointer: CommitRequester
+    commit_soon: Callable[[], None]  # requests an early commit of positions
     telemetry: Telemetry
 
     def carry_out(self, effects: Iterable[Effect[OwnedShard]]) -> None:
@@ -45,7 +44,7 @@ class EngineParts(NamedTuple):
                 case Signal.WAKE:
                     self.buffer.wake()
                 case Signal.COMMIT:
-                    self.checkpointer.commit_soon()
+                    self.commit_soon()
                 case Unfinished():
                     _log_unfinished(effect)
 

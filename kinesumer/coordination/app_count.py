@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Callable, Collection
 
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.membership import DEAD_ROW_SECONDS
@@ -23,14 +22,6 @@ COUNT_SECONDS, LEAST_SECONDS = 60.0, 10.0
 WRITE_SECONDS, ALIVE_SECONDS = 100.0, 240.0
 
 
-class StreamUser(Protocol):
-    """The client whose streams are counted."""
-
-    def requested_streams(self) -> Collection[OpenStream]:
-        """Return the streams that the client consumes."""
-        ...
-
-
 class AppCount:
     """Tells each stream of a client how many apps poll it.
 
@@ -38,8 +29,11 @@ class AppCount:
     these rows, so they have times of the clients' wall clocks.
     """
 
-    def __init__(self, context: ClientContext, client: StreamUser) -> None:
-        self._context, self._client = context, client
+    def __init__(
+        self, context: ClientContext, streams: Callable[[], Collection[OpenStream]]
+    ) -> None:
+        """``streams`` returns the streams that the client consumes."""
+        self._context, self._streams = context, streams
         self._counted_at = -math.inf
 
     async def run(self) -> None:
@@ -58,7 +52,7 @@ class AppCount:
             )
 
     def _is_due(self) -> bool:
-        streams = self._client.requested_streams()
+        streams = self._streams()
         if any(stream.throttled_at > self._counted_at for stream in streams):
             return True
         is_alone = all(stream.apps == 1 for stream in streams)
@@ -73,7 +67,7 @@ class AppCount:
         wall = context.clock.wall()
         alive = [app for app in apps if wall - app.updated_at < ALIVE_SECONDS]
         others = [app for app in alive if app.app != context.app]
-        for stream in self._client.requested_streams():
+        for stream in self._streams():
             stream.apps = 1 + sum(stream.arn in app.streams for app in others)
         own = [app for app in apps if app.app == context.app]
         if not own or wall - own[0].updated_at >= WRITE_SECONDS:
@@ -84,9 +78,7 @@ class AppCount:
 
     async def _announce(self, stored: AppRow | None, wall: float) -> None:
         streams = frozenset(
-            stream.arn
-            for stream in self._client.requested_streams()
-            if stream.fan_out_polling != 0
+            stream.arn for stream in self._streams() if stream.fan_out_polling != 0
         )
         if streams:
             write = writes.announce(self._context.app, streams, stored, wall)

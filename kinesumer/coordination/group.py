@@ -72,13 +72,17 @@ class GroupConsumer:
         self.buffer: PrefetchBuffer = PrefetchBuffer(context.config.buffer_bytes)
         self.checkpointer: Checkpointer = Checkpointer(context, self)
         self.delivery = delivery
-        parts = EngineParts(self.buffer, self.checkpointer, context.telemetry)
+        parts = EngineParts(
+            self.buffer, self.checkpointer.commit_soon, context.telemetry
+        )
         delivery.connect(parts)
         if delivery.callbacks is not None:
             delivery.callbacks.connect(context, delivery, self._callback_failed)
-        self._reachability = Reachability(context, self)
-        self._app_count = AppCount(context, self)
-        self._shard_syncer = ShardSyncer(syncing, self.streams, self)
+        self._reachability = Reachability(context, self.streams_by_use, self.set_state)
+        self._app_count = AppCount(context, self.requested_streams)
+        self._shard_syncer = ShardSyncer(
+            syncing, self.streams, self._synced_streams, self._rows_changed
+        )
         self._requested_arns: frozenset[str] = frozenset()
         self._start = Start.LATEST
         self._open_source = open_source
@@ -218,7 +222,7 @@ class GroupConsumer:
             await self.departure.release_all(self.context.config.drain_timeout_seconds)
 
     async def _end_when_read(self) -> None:
-        await until_read(self.context, self)
+        await until_read(self.context, self.owned_shards, self.requested_streams)
         self.delivery.close()
 
     def _make_heartbeater(self, context: ClientContext, notify: Notify) -> Heartbeater:
@@ -347,9 +351,8 @@ class GroupConsumer:
             return None
         return self._heartbeater.registering
 
-    @property
-    def synced_streams(self) -> frozenset[str]:
-        """The ARNs of the streams that this client syncs now."""
+    def _synced_streams(self) -> frozenset[str]:
+        """Return the ARNs of the streams that this client syncs now."""
         session, arns = self.session, self._requested_arns
         return frozenset() if session is None else session.streams_to_sync(arns)
 
@@ -357,7 +360,7 @@ class GroupConsumer:
         """Return the streams that this client consumes."""
         return [self.streams[arn] for arn in self._requested_arns]
 
-    def rows_changed(self) -> None:
+    def _rows_changed(self) -> None:
         """Make the leader and the lease coordinator read the changed shard rows."""
         if self.session is not None:
             leader = self.session.leader

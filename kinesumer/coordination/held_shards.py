@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from functools import partial
 from math import isfinite
-from typing import Protocol
 
-from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks, HandedOut
 from kinesumer.consuming.checkpointer import is_stored
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream
@@ -31,24 +30,6 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows, shard_writes
 
 
-class ProgressSource(HandedOut, Protocol):
-    """Knows which records user code has processed, and whether some are set aside."""
-
-    def sync_progress(self) -> None:
-        """Update the shards' progress with the records that user code has processed."""
-        ...
-
-    def has_dead_letters(self, stream_arn: str) -> bool:
-        """Return whether a stream's records can become dead letters."""
-        ...
-
-
-class CallbackSource(ProgressSource, Protocol):
-    """Also has user code's callbacks."""
-
-    callbacks: AssignmentCallbacks | None
-
-
 class HeldShards:
     """The shards that one session holds. If the session dies, it loses all of them."""
 
@@ -57,7 +38,7 @@ class HeldShards:
         context: ClientContext,
         session: str,
         buffer: PrefetchBuffer,
-        delivery: ProgressSource,
+        delivery: DeliveryProtocol,
     ) -> None:
         self.by_key: dict[ShardKey, OwnedShard] = {}
         # Shards with processed records whose positions couldn't be stored, until
@@ -247,7 +228,7 @@ class IsolationGuard:
         context: ClientContext,
         session: str,
         streams: Mapping[str, OpenStream],
-        delivery: ProgressSource,
+        delivery: DeliveryProtocol,
         on_rejected: OnRejected,
     ) -> None:
         """``on_rejected`` handles a write that the store rejects."""

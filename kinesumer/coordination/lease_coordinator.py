@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.held_shards import (
-    CallbackSource,
     HeldShards,
     IsolationGuard,
 )
@@ -64,7 +64,7 @@ class LeaseCoordinator:
         streams: Mapping[str, OpenStream],
         buffer: PrefetchBuffer,
         dead: set[str],
-        delivery: CallbackSource,
+        delivery: DeliveryProtocol,
     ) -> None:
         """Create the coordinator of ``member``'s session.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
@@ -125,18 +124,6 @@ class MemberReports:
         return load_text(report_loads(known, entries), member.streams)
 
 
-class StreamReader(Protocol):
-    """The client whose streams are checked."""
-
-    def streams_by_use(self) -> tuple[list[OpenStream], list[OpenStream]]:
-        """Return the streams of which this client owns shards, and the others."""
-        ...
-
-    def set_state(self, state: str) -> None:
-        """Report a state to the leader with the next heartbeat."""
-        ...
-
-
 class Reachability:
     """Sets a client's state to "degraded" while reads of a stream fail.
 
@@ -144,9 +131,15 @@ class Reachability:
     reads the failing stream, so it probes the stream to see when reads work again.
     """
 
-    def __init__(self, context: ClientContext, client: StreamReader) -> None:
+    def __init__(
+        self,
+        context: ClientContext,
+        streams_by_use: Callable[[], tuple[list[OpenStream], list[OpenStream]]],
+        set_state: Callable[[str], None],
+    ) -> None:
+        """``streams_by_use`` returns those of owned shards, and the others."""
         self._context = context
-        self._client = client
+        self._streams_by_use, self._set_state = streams_by_use, set_state
         self._is_degraded = False
         # The ARNs of the streams that were unreachable at the last check.
         self._noted: set[str] = set()
@@ -158,7 +151,7 @@ class Reachability:
             await self._check()
 
     async def _check(self) -> None:
-        _, idle = self._client.streams_by_use()
+        _, idle = self._streams_by_use()
         waiting = [stream for stream in idle if stream.failing is not None]
         if self._is_degraded:
             await asyncio.gather(*(self._probe(stream) for stream in waiting))
@@ -167,7 +160,7 @@ class Reachability:
                 # No reader of this client repeats these reads, so no success can end
                 # the failure.
                 stream.failing = None
-        reading, _ = self._client.streams_by_use()
+        reading, _ = self._streams_by_use()
         streams = (*reading, *waiting)
         unreachable = [stream for stream in streams if self._is_unreachable(stream)]
         self._note({stream.arn for stream in unreachable})
@@ -201,7 +194,7 @@ class Reachability:
                 "all streams can be read again",
                 extra={"client_id": self._context.client_id},
             )
-        self._client.set_state("degraded" if unreachable else "up")
+        self._set_state("degraded" if unreachable else "up")
 
     async def _probe(self, stream: OpenStream) -> None:
         """Repeat the failed read, to find out whether it works again."""

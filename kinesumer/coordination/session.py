@@ -15,7 +15,7 @@ from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.heartbeat import HeartbeatTask
-from kinesumer.coordination.held_shards import CallbackSource, HeldShards
+from kinesumer.coordination.held_shards import HeldShards
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.coordination.membership import Notify, SessionRenewed
@@ -49,7 +49,7 @@ class Session:
         streams: Mapping[str, OpenStream],
         requested_arns: frozenset[str],
         buffer: PrefetchBuffer,
-        delivery: CallbackSource,
+        delivery: DeliveryProtocol,
         notify: Notify,
     ) -> None:
         lease, self.member = registered

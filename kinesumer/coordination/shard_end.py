@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
@@ -112,29 +111,25 @@ class ShardEndHandler:
         return True
 
 
-class Reader(Protocol):
-    """The client whose reading ends."""
-
-    def owned_shards(self) -> Iterable[OwnedShard]:
-        """Return the shards that the client owns now."""
-
-    def requested_streams(self) -> Iterable[OpenStream]:
-        """Return the streams that the client consumes."""
-
-
-async def until_read(context: ClientContext, reader: Reader) -> None:
+async def until_read(
+    context: ClientContext,
+    owned_shards: Callable[[], Iterable[OwnedShard]],
+    streams: Callable[[], Iterable[OpenStream]],
+) -> None:
     """Wait until the group has read each of the client's streams until its time."""
     # The rows of other clients' shards change when these clients commit.
     interval = context.config.commit_interval_seconds
-    while not await _is_read(context, reader):
+    while True:
+        # As long as the client's own shards are not read, this costs no request.
+        if all(owned.reached for owned in owned_shards()):
+            if await _are_read(context, streams()):
+                return
         await asyncio.sleep(interval)
 
 
-async def _is_read(context: ClientContext, reader: Reader) -> bool:
+async def _are_read(context: ClientContext, streams: Iterable[OpenStream]) -> bool:
     """Return whether the rows of all shards say so."""
-    if not all(owned.reached for owned in reader.owned_shards()):
-        return False  # this costs no request
-    for stream in reader.requested_streams():
+    for stream in streams:
         row = await read_stream_row(context, stream.arn)
         # Before the first complete listing, rows of shards may be missing.
         if row is None or not row.baseline:

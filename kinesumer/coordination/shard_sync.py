@@ -6,8 +6,7 @@ Every write is conditional and repeatable. So two clients may sync the same stre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.store_queries import (
@@ -29,19 +28,6 @@ from kinesumer.wire import rows, shard_writes, writes
 from kinesumer.wire.fields import is_sequence_number
 
 
-class SyncClient(Protocol):
-    """The client whose streams are synced."""
-
-    @property
-    def synced_streams(self) -> frozenset[str]:
-        """The ARNs of the streams that this client syncs now."""
-        ...
-
-    def rows_changed(self) -> None:
-        """Handle changed shard rows."""
-        ...
-
-
 class ShardSyncer:
     """Syncs the shard rows of a client's streams, at intervals and on request."""
 
@@ -49,11 +35,13 @@ class ShardSyncer:
         self,
         context: ClientContext,
         streams: Mapping[str, OpenStream],
-        client: SyncClient,
+        synced: Callable[[], frozenset[str]],
+        rows_changed: Callable[[], None],
     ) -> None:
+        """Create the syncer. ``synced`` returns the ARNs that the client syncs now."""
         self._context = context
         self._streams = streams
-        self._client = client
+        self._synced, self._rows_changed = synced, rows_changed
         self._wake = asyncio.Event()
 
     def sync_soon(self) -> None:
@@ -72,7 +60,7 @@ class ShardSyncer:
         running: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
-                streams = self._client.synced_streams
+                streams = self._synced()
                 for arn in running.keys() - streams:
                     # This client no longer syncs the stream, which may have been
                     # deleted. So errors of the stream don't matter.
@@ -84,7 +72,7 @@ class ShardSyncer:
 
     async def _sync(self, arn: str) -> None:
         if await sync_shards(self._context, self._streams[arn]):
-            self._client.rows_changed()
+            self._rows_changed()
 
 
 async def sync_shards(context: ClientContext, stream: OpenStream) -> bool:

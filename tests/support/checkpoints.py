@@ -39,16 +39,6 @@ class FakeOwner:
         return self._share
 
 
-class FakeCheckpointer:
-    """A ``CommitRequester`` that counts the requests."""
-
-    def __init__(self) -> None:
-        self.requests = 0
-
-    def commit_soon(self) -> None:
-        self.requests += 1
-
-
 class CheckpointDesk:
     """A checkpointer, and shards whose delivered records the test finishes."""
 

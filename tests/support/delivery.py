@@ -19,7 +19,6 @@ from kinesumer.decoding.decoders import OnDecodeError, read_policy
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Batch, Record, Source, memory_size
 from kinesumer.telemetry.api import Telemetry
-from tests.support.checkpoints import FakeCheckpointer
 from tests.support.faulty import FaultySource
 from tests.support.world import World, batch_of, hold, shard_row
 
@@ -64,11 +63,8 @@ class Desk:
         clock, policy = world.clock, read_policy(decode, on_decode_error, world.clock)
         self.delivery = RecordDelivery(clock, acks_by_asking=auto, policy=policy)
         self.owned: dict[Source | None, OwnedShard] = {}
-        self.checkpointer = FakeCheckpointer()
         self.telemetry = CountingTelemetry()
-        self.delivery.connect(
-            EngineParts(self.buffer, self.checkpointer, self.telemetry)
-        )
+        self.delivery.connect(EngineParts(self.buffer, lambda: None, self.telemetry))
         self.records: Records[Any] = Records(self.delivery, self._start)
         self.starts = 0
 

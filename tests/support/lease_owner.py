@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
@@ -52,7 +53,7 @@ class Owner:
             {ARN: self.stream},
             self.buffer,
             self.dead,
-            self,
+            cast("DeliveryProtocol", self),  # it has the part that is used here
         )
 
     async def begin(self) -> Owner:

@@ -14,7 +14,6 @@ from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.decoding.decoders import OnDecodeError, read_policy
-from tests.support.checkpoints import FakeCheckpointer
 from tests.support.clock import StillClock
 from tests.support.delivery import CountingTelemetry
 from tests.support.world import batch_of
@@ -58,9 +57,7 @@ class ThreadDesk:
         self.delivery.close()
 
     async def start(self) -> None:
-        self.delivery.connect(
-            EngineParts(self.buffer, FakeCheckpointer(), self.telemetry)
-        )
+        self.delivery.connect(EngineParts(self.buffer, lambda: None, self.telemetry))
 
     def on_loop(self, function: Callable[[], object]) -> None:
         async def call() -> None:

@@ -17,7 +17,7 @@ import asyncio
 import random
 import socket
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -111,12 +111,8 @@ class Mirror:
             self._loop.create_task(self._run(arn), name="kinesumer-mirror")
             for arn in self._streams
         ]
-        counting = self._loop.create_task(AppCount(context, self).run())
+        counting = self._loop.create_task(AppCount(context, self._streams.values).run())
         self._tasks.append(counting)
-
-    def requested_streams(self) -> Collection[OpenStream]:
-        """Return the streams that the query reads."""
-        return self._streams.values()
 
     def apps(self, arn: str) -> int:
         """Return how many apps of the state store poll a stream."""

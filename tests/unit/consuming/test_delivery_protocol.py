@@ -10,26 +10,21 @@ import pytest
 from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.core.delivery import Free, Processed, Signal, Unfinished
-from tests.support.checkpoints import FakeCheckpointer
 from tests.support.delivery import CountingTelemetry
 from tests.support.world import World, hold
 
 
 async def test_each_effect_reaches_its_part(world: World) -> None:
-    buffer, checkpointer, telemetry = (
-        PrefetchBuffer(100),
-        FakeCheckpointer(),
-        CountingTelemetry(),
-    )
+    buffer, telemetry, requests = PrefetchBuffer(100), CountingTelemetry(), list[str]()
     waiting, owned = world.loop.create_task(buffer.get()), hold()
     await asyncio.sleep(0)
     buffer.used = 10
-    EngineParts(buffer, checkpointer, telemetry).carry_out(
+    EngineParts(buffer, lambda: requests.append("commit"), telemetry).carry_out(
         [Free(owned, 7), Processed(owned, 2, 60), Signal.COMMIT, Signal.WAKE]
     )
     assert buffer.used == 3
     assert telemetry.counted == {"records_processed": 2, "data_bytes_processed": 60}
-    assert checkpointer.requests == 1
+    assert requests == ["commit"]
     assert await waiting is None
 
 
@@ -44,7 +39,7 @@ def test_records_in_hand_of_an_ended_task_are_logged(
     error: BaseException, level: int, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    parts = EngineParts(PrefetchBuffer(100), FakeCheckpointer(), CountingTelemetry())
+    parts = EngineParts(PrefetchBuffer(100), lambda: None, CountingTelemetry())
     parts.carry_out([Unfinished(hold(), 2, "they are delivered again", error)])
     [record] = caplog.records
     assert record.levelno == level

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,10 +34,9 @@ class Polling:
             self.streams.append(world.open(world.kinesis.source(name), **stream))
         self.clock = world.clock
         context = replace(world.context(store=store), app=app)
-        self.task = world.loop.create_task(AppCount(context, self).run())
-
-    def requested_streams(self) -> Sequence[OpenStream]:
-        return self.streams
+        self.task = world.loop.create_task(
+            AppCount(context, lambda: self.streams).run()
+        )
 
     @property
     def apps(self) -> list[int]:

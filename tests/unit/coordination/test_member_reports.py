@@ -125,14 +125,11 @@ class Watcher:
             self.reading.append(world.open(self.sources[-1]))
         context = world.context()
         self.incidents = context.incidents
-        watch = Reachability(context, self)
+        watch = Reachability(context, self.streams_by_use, self.states.append)
         self.task = world.loop.create_task(watch.run())
 
     def streams_by_use(self) -> tuple[list[OpenStream], list[OpenStream]]:
         return [*self.reading], [*self.waiting]
-
-    def set_state(self, state: str) -> None:
-        self.states.append(state)
 
     async def fail(self, stream: OpenStream, seconds: int) -> None:
         """Have reads of a stream fail for some seconds."""
