@@ -9,9 +9,8 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
-from kinesumer.consuming.delivery import RecordDelivery
-from kinesumer.consuming.driver import DeliveryDriver
 from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer.consuming.driver import DeliveryDriver
 from kinesumer.consuming.owned_report import (
     report_assignment,
     report_lag,

@@ -14,14 +14,6 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.polling import subscription_position
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import Consumer, FanOutCalls
-from kinesumer.core.shard_end import NextStep, after_page
-from kinesumer.aws.starting_positions import (
-    SUBSCRIPTION,
-    SubscriptionToken,
-    decode_subscription_token,
-    subscription_position,
-)
-from kinesumer.aws.stream_consumers import FanOutCalls, StreamConsumers
 from kinesumer.core.lineage import NextStep, after_page
 from kinesumer.errors import (
     ConfigurationError,
@@ -38,9 +30,6 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import FanOutUse, Shard, Start, Stream, StreamInfo
 from kinesumer.ports import Reservation, StreamSource
-from kinesumer.runtime.refusals import refusal_errors
-from kinesumer.runtime.secrets import SECRETS
-from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import SECRETS
 from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.event_stream import Frame, decode_event, fault_message

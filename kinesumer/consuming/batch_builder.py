@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep
+from kinesumer.core import handout
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
@@ -102,7 +103,7 @@ class BatchBuilder:
             is_last = first + step >= len(records)
             end = last if is_last else None
             size = memory_size(part)
-            yield FetchedBatch(part, millis_behind, size, end, self._owned)
+            yield handout.FetchedBatch(part, millis_behind, size, end, self._owned)
 
     def _skip(self, records: list[Record]) -> list[Record]:
         """Drop records up to the checkpoint, or those that arrived before the start."""

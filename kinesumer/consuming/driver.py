@@ -26,8 +26,7 @@ from kinesumer.core.delivery import (
 )
 from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
-from kinesumer.decoding.decoders import DecodePolicy
-from kinesumer.decoding.wire_format import DECOMPRESSED
+from kinesumer.decoding.decoders import DECOMPRESSED, DecodePolicy
 from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.times import Until

@@ -5,50 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
 from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.core import handout
 from kinesumer.core.congestion import CongestionWindow
 from kinesumer.core.turns import Turns
-from kinesumer.model.positions import Position
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Batch, Record, memory_size
+from kinesumer.model.records import RECORD_OVERHEAD_BYTES
 from kinesumer.wire.records import CBOR_RECORD_BYTES, JSON_RECORD_BYTES
 
 SMALL_PAGE_BYTES = 64 * 1024  # a page that a caught-up shard is expected to have
 PAGE_RECORDS = 10_000  # the limit of GetRecords for one answer
 
-
-@dataclass(slots=True, eq=False)
-class FetchedBatch:
-    """Fetched records of one shard."""
-
-    records: list[Record]
-    millis_behind: int
-    size: int  # bytes in memory
-    # The checkpoint to store when all records are done. None means the last record's
-    # position.
-    end: Position | None
-    owned: OwnedShard
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def with_records(self, records: list[Record]) -> FetchedBatch:
-        """Return a copy of the batch with only these records."""
-        size = memory_size(records)
-        return FetchedBatch(records, self.millis_behind, size, self.end, self.owned)
-
-    def for_user(self, records: list[Record]) -> Batch:
-        """Return a public batch with these records."""
-        return Batch(records, self.millis_behind, self.owned.source)
-
-    def data_bytes(self, first: int, stop: int) -> int:
-        """Return the size of the data of some of the records."""
-        if stop - first == len(self.records):
-            return self.size - RECORD_OVERHEAD_BYTES * stop
-        return sum([len(r.data) for r in self.records[first:stop]])
+FetchedBatch = handout.FetchedBatch[OwnedShard]
 
 
 class OpenedStep(NamedTuple):

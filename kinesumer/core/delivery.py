@@ -17,7 +17,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any, Generic, NamedTuple
 
-from kinesumer.core.handout import Fetched, Handout, Loop, Phase, S
+from kinesumer.core.handout import FetchedBatch, Handout, Loop, Phase, S
 from kinesumer.core.turns import Turns
 
 
@@ -198,7 +198,7 @@ class Delivery(Generic[S]):
             self._isolated = shard
         return HandOver(handout)
 
-    def arrived(self, batch: Fetched[S]) -> None:
+    def arrived(self, batch: FetchedBatch[S]) -> None:
         """Add a batch that was taken from the buffer."""
         shard = batch.owned
         if not shard.revoked:

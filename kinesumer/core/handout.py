@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from operator import length_hint
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kinesumer.core.liveness import Lease
 from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.records import (
+    RECORD_OVERHEAD_BYTES,
+    Batch,
+    Record,
+    Source,
+    memory_size,
+)
 
 
 class Isolation(Protocol):
@@ -28,6 +35,7 @@ class Shard(Protocol):
     """An owned shard, as the delivery of its records sees it."""
 
     lease: Lease
+    source: Source
     progress: Progress
     load: LoadMeter
     revoked: bool  # whether its records may no longer be delivered
@@ -57,28 +65,37 @@ class Shard(Protocol):
 
 
 S = TypeVar("S", bound=Shard)
-S_co = TypeVar("S_co", bound=Shard, covariant=True)
 
 
-class Fetched(Protocol[S_co]):
+@dataclass(slots=True, eq=False)
+class FetchedBatch(Generic[S]):
     """Fetched records of one shard."""
 
     records: list[Record]
+    millis_behind: int
     size: int  # bytes in memory
-    end: Position | None  # the checkpoint when all records are done
+    # The checkpoint to store when all records are done. None means the last record's
+    # position.
+    end: Position | None
+    owned: S
 
-    @property
-    def owned(self) -> S_co:
-        """The shard."""
+    def __len__(self) -> int:
+        return len(self.records)
 
-    def with_records(self, records: list[Record]) -> Self:
+    def with_records(self, records: list[Record]) -> FetchedBatch[S]:
         """Return a copy of the batch with only these records."""
+        size = memory_size(records)
+        return FetchedBatch(records, self.millis_behind, size, self.end, self.owned)
 
     def for_user(self, records: list[Record]) -> Batch:
         """Return a public batch with these records."""
+        return Batch(records, self.millis_behind, self.owned.source)
 
     def data_bytes(self, first: int, stop: int) -> int:
         """Return the size of the data of some of the records."""
+        if stop - first == len(self.records):
+            return self.size - RECORD_OVERHEAD_BYTES * stop
+        return sum([len(r.data) for r in self.records[first:stop]])
 
 
 class Loop:
@@ -166,7 +183,7 @@ class Handout(Generic[S]):
         "taken_at",
     )
 
-    def __init__(self, batch: Fetched[S], offsets: Sequence[int]) -> None:
+    def __init__(self, batch: FetchedBatch[S], offsets: Sequence[int]) -> None:
         self.batch = batch
         self.shard: S = batch.owned
         self.offsets: Sequence[int] = offsets

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from kinesumer.core.delivery import Effect, Free, Processed, Signal
-from kinesumer.core.handout import Fetched, S
+from kinesumer.core.handout import FetchedBatch, S
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
 
 
@@ -27,7 +27,7 @@ class Work(Generic[S]):
     """Records of one shard, in order, that user code is handling."""
 
     # The batch of the newest of these records.
-    batch: Fetched[S]
+    batch: FetchedBatch[S]
     records: list[Record]
     # Indexes of the records among all delivered records of the shard, from 0.
     offsets: Sequence[int]
@@ -81,7 +81,7 @@ class WorkQueue(ABC, Generic[S, W]):
         # True if user code gets no more records of the shard. Threads read it, too.
         self.is_over: bool = False
         self._new_work = new_work
-        self._batches: deque[Fetched[S]] = deque()
+        self._batches: deque[FetchedBatch[S]] = deque()
         # Handled records that aren't in the metrics yet, and the bytes of their data.
         self._processed = self._processed_bytes = 0
         self._effects: list[Effect[S]] = []
@@ -91,7 +91,7 @@ class WorkQueue(ABC, Generic[S, W]):
         effects, self._effects = self._effects, []
         return effects
 
-    def put(self, batch: Fetched[S]) -> None:
+    def put(self, batch: FetchedBatch[S]) -> None:
         """Queue a batch."""
         if self.is_over:
             self._effects.append(Free(self.shard, batch.size))
@@ -143,7 +143,7 @@ class WorkQueue(ABC, Generic[S, W]):
     def _finished(self, work: W) -> None:
         """Let other workers handle what had to wait for this work."""
 
-    def _next_batch(self) -> tuple[Fetched[S], int]:
+    def _next_batch(self) -> tuple[FetchedBatch[S], int]:
         """Remove the next batch. Return it and the offset of its first record."""
         batch = self._batches.popleft()
         return batch, self.shard.progress.deliver(batch.records, batch.end)
@@ -222,7 +222,7 @@ class KeyedWork(WorkQueue[S, W]):
         self._is_whole = whole
         # An estimate of the number of records that are handled in SLICE_SECONDS.
         self._fit = 1.0
-        self._last: Fetched[S]
+        self._last: FetchedBatch[S]
         # Waiting records by key. The key that has waited longest is first.
         self._ready: OrderedDict[str | int, _KeyBacklog] = OrderedDict()
         # New records of the keys that are being handled.

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from kinesumer.decoding.avro import T
+from kinesumer.decoding.decoders import DECOMPRESSED
 from kinesumer.decoding.registries import (
     Decode,
     PayloadDecoders,
@@ -23,7 +24,6 @@ from kinesumer.decoding.registries import (
 )
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_text
-from kinesumer.runtime.decompression import DECOMPRESSED
 
 MAX_DECOMPRESSED_BYTES = 16 << 20
 GLUE_VERSION = 3

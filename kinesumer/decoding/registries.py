@@ -25,8 +25,8 @@ from kinesumer.errors import (
 from kinesumer.model.json_decoding import json_decoder
 from kinesumer.model.records import Record
 from kinesumer.runtime.failure_log import RepeatedLines, logger
-from kinesumer.runtime.refusals import refusal_errors
-from kinesumer.runtime.retries import Retries
+from kinesumer.runtime.tasks import Retries
+from kinesumer.runtime.threads import refusal_errors
 
 K = TypeVar("K")
 Decode = Callable[[bytes], Any]

@@ -13,14 +13,13 @@ from typing import Any
 from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.turns import TURN_SECONDS, Turns
 from kinesumer.core.work_queue import MAX_AT_ONCE
-from kinesumer.decoding.decoders import Decoder
+from kinesumer.decoding.decoders import DECOMPRESSED, Decoder, DecompressionRoom
 from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.handlers.handler_function import HandlerFunction
 from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped, WorkItem
 from kinesumer.model.records import Record, decode_error
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
-from kinesumer.runtime.decompression import DECOMPRESSED, DecompressionRoom
 from kinesumer.runtime.threads import NotCalledError, Threads
 
 

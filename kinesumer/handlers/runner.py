@@ -17,7 +17,7 @@ from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
-from kinesumer.decoding.wire_format import DecompressionRoom
+from kinesumer.decoding.decoders import DecompressionRoom
 from kinesumer.errors import HandlerFailedError
 from kinesumer.handlers.failure_policy import log_end
 from kinesumer.handlers.handler import StreamHandlers

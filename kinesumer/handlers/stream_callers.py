@@ -12,10 +12,8 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.work_queue import KeyedWork, OrderedWork, WorkQueue
+from kinesumer.decoding.decoders import DecompressionRoom
 from kinesumer.handlers.dead_letters.letter import DeadLetterFunction, DeadLetters
-from kinesumer.decoding.wire_format import DecompressionRoom
-from kinesumer.handlers.dead_letters.base import DeadLetterFunction, DeadLetters
-from kinesumer.handlers.decoded_records import RecordDecoding
 from kinesumer.handlers.executor import HandlerExecutor
 from kinesumer.handlers.failure_policy import (
     DeadLetterPolicy,

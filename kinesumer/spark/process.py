@@ -20,9 +20,8 @@ from kinesumer.errors import (
     SourceUnavailableError,
     ThreadRefusedError,
 )
-from kinesumer.runtime.refusals import start_thread
-from kinesumer.runtime.retries import Retries
-from kinesumer.runtime.tasks import gather_or_cancel
+from kinesumer.runtime.tasks import Retries, gather_or_cancel
+from kinesumer.runtime.threads import start_thread
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 T = TypeVar("T")

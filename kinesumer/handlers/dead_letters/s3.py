@@ -24,8 +24,6 @@ from kinesumer.handlers.dead_letters.letter import (
     read_entry,
     translated,
 )
-from kinesumer.runtime.secrets import SECRETS
-from kinesumer.handlers.dead_letters.letter import DeadLetter, encode_letter
 from kinesumer.runtime.text import SECRETS
 
 PARALLEL_READS = 16

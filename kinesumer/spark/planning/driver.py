@@ -13,13 +13,12 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from kinesumer.core.batch_limits import MAX_BYTES_PER_SECOND, Limits
 from kinesumer.core.batch_plan import choose
-from kinesumer.core.batch_ranges import Pair, Readable, between, seen_at
 from kinesumer.core.batch_ranges import (
     MAX_BYTES_PER_SECOND,
     Limits,
     Pair,
+    Readable,
     between,
     seen_at,
 )

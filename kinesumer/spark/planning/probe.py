@@ -19,10 +19,8 @@ from kinesumer.model.positions import After, At, End, Position, ShardPosition
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import Start
 from kinesumer.ports import Clock, StreamSource
-from kinesumer.runtime.service_time import ServiceTime, iterator_at
-from kinesumer.spark.process_cache import ITERATOR_SECONDS
 from kinesumer.runtime.clock import ServiceTime, iterator_at
-from kinesumer.spark.runtime.process_cache import ITERATOR_SECONDS
+from kinesumer.spark.process_cache import ITERATOR_SECONDS
 from kinesumer.wire.records import payload_bytes
 
 CALLS = 4  # in as many periods; Kinesis allows five per second and shard

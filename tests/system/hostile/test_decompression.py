@@ -14,8 +14,8 @@ from uuid import UUID
 import pytest
 
 from kinesumer import Batch
+from kinesumer.decoding.decoders import DECOMPRESSED
 from kinesumer.decoding.glue import parse_glue
-from kinesumer.decoding.wire_format import DECOMPRESSED, parse_glue
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from tests.support.delivery import deliver

@@ -17,7 +17,7 @@ from kinesumer.errors import (
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.reports import StreamFailures
-from kinesumer.wire.failures import read_failures
+from kinesumer.wire.reports import read_failures
 from tests.support.handler_client import Runner
 from tests.support.world import ARN, SHARD, World, in_virtual_time
 from tests.unit.handlers.test_failing import BURY, Failing
