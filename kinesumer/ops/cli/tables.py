@@ -39,11 +39,7 @@ from kinesumer.ops.group.status import (
     ShardReport,
     StreamReport,
 )
-from kinesumer.runtime.text import (
-    counted,
-    duration_text,
-    number_text,
-)
+from kinesumer.runtime.text import counted, duration_text, number_text
 
 UNASSIGNED = "unassigned"
 LOAD_TITLES = "records/s", "bytes/s", "handler s/s"

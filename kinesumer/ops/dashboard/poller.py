@@ -21,11 +21,7 @@ from kinesumer.ops.dashboard.model import (
 )
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.lag import NO_LAGS, Lags, read_lags
-from kinesumer.ops.group.observation import (
-    MIN_INTERVAL_SECONDS,
-    Observation,
-    observe,
-)
+from kinesumer.ops.group.observation import MIN_INTERVAL_SECONDS, Observation, observe
 from kinesumer.ops.group.records import MAX_RECORDS
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.ops.group.status import report

@@ -7,13 +7,7 @@ import binascii
 import random
 from base64 import b64decode
 from collections import deque
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count, islice

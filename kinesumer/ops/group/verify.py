@@ -27,11 +27,7 @@ from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.observation import POLL_SECONDS
 from kinesumer.ops.group.problems import Severity
-from kinesumer.ops.group.shard_reads import (
-    PacedReader,
-    ShardSampler,
-    for_each_stream,
-)
+from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler, for_each_stream
 from kinesumer.ops.group.snapshot import read_known_snapshot, read_snapshot
 from kinesumer.ports import StateStore
 from kinesumer.runtime.tasks import gather_or_cancel

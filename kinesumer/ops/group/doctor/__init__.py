@@ -20,12 +20,7 @@ from kinesumer.model.rows import MemberRow
 from kinesumer.ops.group import problems
 from kinesumer.ops.group.client_reports import uses_of_stream
 from kinesumer.ops.group.connect import Roles
-from kinesumer.ops.group.doctor import (
-    members,
-    ownership,
-    permission_probe,
-    streams,
-)
+from kinesumer.ops.group.doctor import members, ownership, permission_probe, streams
 from kinesumer.ops.group.doctor.observation import (
     AppObservation,
     observe_streams,

@@ -12,10 +12,7 @@ import pytest
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter
-from kinesumer.errors import (
-    ConfigurationError,
-    FatalError,
-)
+from kinesumer.errors import ConfigurationError, FatalError
 from kinesumer.handlers.dead_letters.file import FileLetters
 from kinesumer.handlers.dead_letters.letter import decode_letter
 from kinesumer.handlers.dead_letters.targets import open_target

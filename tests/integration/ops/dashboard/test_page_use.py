@@ -14,11 +14,7 @@ from playwright.async_api import Browser, expect
 from kinesumer.errors import KinesumerError, StoreUnavailableError
 from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.records import (
-    RecordBrowser,
-    RecordsAnswer,
-    RecordsRequest,
-)
+from kinesumer.ops.dashboard.records import RecordBrowser, RecordsAnswer, RecordsRequest
 from kinesumer.ops.dashboard.server import AppList
 from kinesumer.ops.group.snapshot import AppSummary, apps_report
 from tests.integration.ops.dashboard.conftest import served, shown_page

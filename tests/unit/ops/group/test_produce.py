@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.errors import (
-    AccessDeniedError,
-    ConfigurationError,
-    RecordRefusedError,
-)
+from kinesumer.errors import AccessDeniedError, ConfigurationError, RecordRefusedError
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.ops.cli.produce import InputLines
 from kinesumer.ops.group.produce import (

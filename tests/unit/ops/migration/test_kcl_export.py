@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.errors import (
-    ConfigurationError,
-    GroupBusyError,
-    KinesumerError,
-)
+from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, Value
 from kinesumer.model.streams import Start
@@ -23,16 +19,7 @@ from kinesumer.ops.migration.import_plan import write as write_rows
 from kinesumer.ops.migration.kcl_positions import ExportPlan, plan_kcl_export
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
-from tests.support.kcl_fleet import (
-    ORDERS,
-    S0,
-    S1,
-    S2,
-    S3,
-    MemoryLeases,
-    World,
-    leases,
-)
+from tests.support.kcl_fleet import ORDERS, S0, S1, S2, S3, MemoryLeases, World, leases
 
 AGGREGATE = "49017952649043560000000000000000000000000000002300000000"
 PLAIN = "49017952649043560000000000000000000000000000002200000001"

@@ -6,11 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kinesumer.errors import (
-    ConfigurationError,
-    GroupBusyError,
-    InvalidPositionError,
-)
+from kinesumer.errors import ConfigurationError, GroupBusyError, InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import Start
