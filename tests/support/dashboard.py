@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.actions import Action, Preview
-from kinesumer.ops.dashboard.records import RecordsAnswer, RecordsRequest, answer
+from kinesumer.ops.dashboard.records import RecordsRequest, answer
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.records import FoundRecords
 from kinesumer.ops.group.snapshot import Snapshot
@@ -38,7 +39,7 @@ class FakeRecords:
         self.records = records
         self.requests: list[RecordsRequest] = []
 
-    async def find(self, request: RecordsRequest) -> RecordsAnswer:
+    async def find(self, request: RecordsRequest) -> dict[str, Any]:
         self.requests.append(request)
         if request.start == "yesterday":
             raise ConfigurationError("from yesterday: give a time")

@@ -113,10 +113,15 @@ def build_state(
     **fields: Any,
 ) -> State:
     """Return the page's model. ``fields`` are other fields of ``State``."""
-    bands = {
-        stream.stream_arn: _band(stream, stream_slots.get(stream.stream_arn, 0))
-        for stream in report.streams
-    }
+    bands = {}
+    for stream in report.streams:
+        lane = assign_lanes(stream.shards)
+        bands[stream.stream_arn] = Band(
+            slot=stream_slots.get(stream.stream_arn, 0),
+            lanes=1 + max(lane.values(), default=0),
+            lane=lane,
+            records_per_second=reported_rate(stream),
+        )
     return State(report=report, totals=_totals(report, bands), bands=bands, **fields)
 
 
@@ -158,13 +163,6 @@ def _all_caught_up(report: GroupReport) -> bool | None:
         if shard.state != "ended"
     }
     return False if False in found else True if found == {True} else None
-
-
-def _band(stream: StreamReport, slot: int) -> Band:
-    lane = assign_lanes(stream.shards)
-    lanes = 1 + max(lane.values(), default=0)
-    rate = reported_rate(stream)
-    return Band(slot=slot, lanes=lanes, lane=lane, records_per_second=rate)
 
 
 def reported_rate(stream: StreamReport) -> float | None:

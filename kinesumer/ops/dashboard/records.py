@@ -77,17 +77,6 @@ class ShownRecord(msgspec.Struct, frozen=True, kw_only=True):
     data: str | None  # all of the data in base64, if it was requested
 
 
-class RecordsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The records, and how they were found; see ``FoundRecords``."""
-
-    records: list[ShownRecord]
-    scanned: int
-    reads: int
-    next: str  # the value of ``from`` that continues after these records
-    ended_by: str
-    since: float | None
-
-
 class RecordBrowser:
     """Reads records of the streams of one app."""
 
@@ -99,7 +88,7 @@ class RecordBrowser:
         # One reader, so that several pages together don't read a shard more often.
         self._reader = PacedReader(READ_INTERVAL_SECONDS)
 
-    async def find(self, request: RecordsRequest) -> RecordsAnswer:
+    async def find(self, request: RecordsRequest) -> dict[str, Any]:
         """Return records of a shard. Raises KinesumerError."""
         start = None
         if request.start:
@@ -127,16 +116,13 @@ class RecordBrowser:
         return answer(found, with_data=request.with_data)
 
 
-def answer(found: FoundRecords, *, with_data: bool = False) -> RecordsAnswer:
-    """Return the records of a query as the page shows them."""
-    return RecordsAnswer(
-        records=[show_record(record, with_data=with_data) for record in found.records],
-        scanned=found.scanned,
-        reads=found.reads,
-        next=position_text(found.next),
-        ended_by=found.ended_by,
-        since=found.since,
-    )
+def answer(found: FoundRecords, *, with_data: bool = False) -> dict[str, Any]:
+    """Return the records of a query as the page shows them, and how they were found.
+
+    ``next`` is the value of ``from`` that continues after these records.
+    """
+    shown = [show_record(record, with_data=with_data) for record in found.records]
+    return found._asdict() | {"records": shown, "next": position_text(found.next)}
 
 
 def show_record(record: Record, *, with_data: bool = False) -> ShownRecord:

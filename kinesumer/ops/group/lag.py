@@ -160,9 +160,8 @@ class LagMonitor:
     async def start(self, clients: ClientFactory, store: StateStore) -> None:
         """Take the first samples, without counting records. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, self.app, self.table)
-        samples = await sample_shards(
-            clients, snapshot.shards, self._roles, ShardSampler.lag
-        )
+        shards, measure = snapshot.shards, ShardSampler.lag
+        samples = await sample_shards(clients, shards, self._roles, measure)
         self._remember(samples.values)
 
     async def read(self, clients: ClientFactory, store: StateStore) -> LagReport:

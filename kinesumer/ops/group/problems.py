@@ -71,15 +71,14 @@ CRITICAL_SHARE = 0.5
 
 def find_problems(fleet: FleetView, app: str) -> Iterator[Finding]:
     """Yield what clients report, which of them don't work, and which shards stop."""
-    yield from reported_incidents(fleet)
-    yield from failing_handlers(fleet)
-    yield from failing_members(fleet)
-    yield from poison_records(fleet, app)
-    yield from polling_clients(fleet)
+    yield from _reported_incidents(fleet)
+    yield from _failing_handlers(fleet)
+    yield from _failing_members(fleet)
+    yield from _poison_records(fleet, app)
+    yield from _polling_clients(fleet)
 
 
-def reported_incidents(fleet: FleetView) -> Iterator[Finding]:
-    """Yield a finding for each kind of incident of a stream, or of clients."""
+def _reported_incidents(fleet: FleetView) -> Iterator[Finding]:
     for group in group_incidents(fleet.snapshot.alive):
         is_critical = group.kind.about.is_critical
         find = INCIDENTS.critical if is_critical else INCIDENTS.warning
@@ -87,8 +86,7 @@ def reported_incidents(fleet: FleetView) -> Iterator[Finding]:
         yield find(subject or group.subject, text, group.kind.remedy)
 
 
-def failing_handlers(fleet: FleetView) -> Iterator[Finding]:
-    """Yield a finding for each stream whose records fail."""
+def _failing_handlers(fleet: FleetView) -> Iterator[Finding]:
     for stream in fleet.snapshot.streams:
         failures = failures_of_stream(fleet.snapshot.alive, stream.arn)
         if failures is None:
@@ -108,8 +106,7 @@ def failing_handlers(fleet: FleetView) -> Iterator[Finding]:
         )
 
 
-def failing_members(fleet: FleetView) -> Iterator[Finding]:
-    """Yield findings about clients without heartbeats, and degraded ones."""
+def _failing_members(fleet: FleetView) -> Iterator[Finding]:
     for member in fleet.snapshot.alive:
         subject = f"client {member.client_id}"
         if fleet.is_stalled(member):
@@ -129,8 +126,7 @@ def failing_members(fleet: FleetView) -> Iterator[Finding]:
             )
 
 
-def poison_records(fleet: FleetView, app: str) -> Iterator[Finding]:
-    """Yield findings about shards that stop, or that are read in isolation."""
+def _poison_records(fleet: FleetView, app: str) -> Iterator[Finding]:
     for arn, page in fleet.snapshot.shards.items():
         isolated = []
         for row in page:
@@ -157,8 +153,7 @@ def poison_records(fleet: FleetView, app: str) -> Iterator[Finding]:
             )
 
 
-def polling_clients(fleet: FleetView) -> Iterator[Finding]:
-    """Yield findings about clients that poll because they can't use fan-out."""
+def _polling_clients(fleet: FleetView) -> Iterator[Finding]:
     for stream in fleet.snapshot.streams:
         for use in uses_of_stream(fleet.snapshot.alive, stream.arn):
             for problem in use.problems():

@@ -46,19 +46,16 @@ class KclLeaseTable:
         """Change or create a lease. Return False if another process did so first."""
         try:
             if write.counter is None:
-                await self._call("PutItem", _creation(write), bool)
+                created = {
+                    "Item": {KEY: {"S": write.key}, **write.set},
+                    "ConditionExpression": f"attribute_not_exists({KEY})",
+                }
+                await self._call("PutItem", created, bool)
             else:
                 await self._call("UpdateItem", _change(write), bool)
         except RefusedError:
             return False
         return True
-
-
-def _creation(write: LeaseWrite) -> dict[str, object]:
-    return {
-        "Item": {KEY: {"S": write.key}, **write.set},
-        "ConditionExpression": f"attribute_not_exists({KEY})",
-    }
 
 
 def _change(write: LeaseWrite) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from playwright.async_api import Browser, expect
 from kinesumer.errors import KinesumerError, StoreUnavailableError
 from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.records import RecordBrowser, RecordsAnswer, RecordsRequest
+from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
 from kinesumer.ops.dashboard.server import AppList
 from kinesumer.ops.group.snapshot import AppSummary, apps_report
 from tests.integration.ops.dashboard.conftest import served, shown_page
@@ -30,7 +30,7 @@ async def test_records_of_all_shards_come_newest_first_and_are_downloaded(
     class ShardRecords(FakeRecords):
         """Has records in each shard; a higher shard has the newer ones."""
 
-        async def find(self, request: RecordsRequest) -> RecordsAnswer:
+        async def find(self, request: RecordsRequest) -> dict[str, Any]:
             number = int(request.shard[-1])
             first, count = 10 * number + 1, 4 if request.start else 1
             self.records = tuple(
