@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heappop, heappush
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,7 +24,7 @@ from kinesumer.model.rows import (
     ShardRow,
     StreamRow,
 )
-from kinesumer.model.streams import Interval, ShardKey
+from kinesumer.model.streams import ShardKey
 from kinesumer.ops.group.client_reports import LIVE_SECONDS, failures_of_group
 from kinesumer.ports import StateStore
 from kinesumer.wire import rows
@@ -91,15 +91,21 @@ class Snapshot:
     @cached_property
     def planned(self) -> dict[ShardKey, str]:
         """The planned owner of each shard; the lowest client id if ranges overlap."""
-        parts: dict[str, list[tuple[Interval, int]]] = {}
-        for number, member in enumerate(self.alive):
-            for interval in member.range or ():
-                parts.setdefault(interval.stream_arn, []).append((interval, number))
-        return {
-            key: self.alive[number].client_id
+        open_rows = {
+            arn: sorted((row for row in page if not row.ended), key=_first_hash)
             for arn, page in self.shards.items()
-            for key, number in _first_covering(page, parts.get(arn, []))
         }
+        planned: dict[ShardKey, str] = {}
+        # The lowest client id comes last, so that it prevails.
+        for member in reversed(self.alive):
+            for arn, first, last in member.range or ():
+                page = open_rows.get(arn, [])
+                covered = slice(
+                    bisect_left(page, first, key=_first_hash),
+                    bisect_right(page, last, key=_first_hash),
+                )
+                planned |= {row.key: member.client_id for row in page[covered]}
+        return planned
 
     @cached_property
     def _commit_millis(self) -> dict[str, int]:
@@ -168,23 +174,8 @@ class Snapshot:
         return {stream.arn: stream for stream in self.streams}
 
 
-def _first_covering(
-    page: Iterable[ShardRow], parts: list[tuple[Interval, int]]
-) -> Iterator[tuple[ShardKey, int]]:
-    """Yield each covered shard with the lowest member number whose range covers it.
-
-    Goes through the sorted shards and ranges once: comparing all pairs would be slow.
-    """
-    upcoming = sorted(parts, reverse=True)
-    current: list[tuple[int, int]] = []
-    for row in sorted(page, key=lambda row: row.first_hash):
-        while upcoming and upcoming[-1][0].first <= row.first_hash:
-            interval, number = upcoming.pop()
-            heappush(current, (number, interval.last))
-        while current and current[0][1] < row.first_hash:
-            heappop(current)
-        if current and not row.ended:
-            yield row.key, current[0][0]
+def _first_hash(row: ShardRow) -> int:
+    return row.first_hash
 
 
 async def read_snapshot(store: StateStore, app: str) -> Snapshot:
