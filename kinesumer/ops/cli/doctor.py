@@ -78,7 +78,7 @@ async def doctor(
     if common.as_json:
         print_json(_report(settings, result))
     else:
-        show_findings(settings, result)
+        _show_findings(settings, result)
     severity = worst(result.findings)
     # The exit status is the value of the worst severity. But if AWS answered no check,
     # only a critical finding counts, and otherwise the command has failed.
@@ -106,8 +106,7 @@ def _report(settings: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
     }
 
 
-def show_findings(settings: DoctorOptions, result: DoctorResult) -> None:
-    """Print the report of ``kinesumer doctor``."""
+def _show_findings(settings: DoctorOptions, result: DoctorResult) -> None:
     lines: list[RenderableType] = []
     for finding in result.findings:
         severity = finding.severity.name
@@ -149,12 +148,11 @@ async def verify(common: CommonOptions) -> None:
     if common.as_json:
         print_json(report)
     else:
-        show_verdicts(report, verbose=common.verbose)
+        _show_verdicts(report, verbose=common.verbose)
     click.get_current_context().exit(Severity[report.worst.upper()])
 
 
-def show_verdicts(report: VerifyReport, *, verbose: bool = False) -> None:
-    """Print the report of ``kinesumer verify``. ``verbose`` adds positions."""
+def _show_verdicts(report: VerifyReport, *, verbose: bool = False) -> None:
     lines: list[RenderableType] = []
     for stream in report.streams:
         lines += _stream_verdicts(stream, verbose=verbose)

@@ -214,7 +214,7 @@ async def seek(common: CommonOptions, to: str) -> None:
         for plan in plans:
             with progress("counting skipped and re-read records"):
                 counts = await count_seek(plan) if is_counted else None
-            show_seek(plan, counts, err=common.as_json)
+            _show_seek(plan, counts, err=common.as_json)
         if not common.dry_run:
             common.confirm("Seek?")
             with report_partial_failure(
@@ -265,8 +265,9 @@ async def seek(common: CommonOptions, to: str) -> None:
         click.get_current_context().exit(1)
 
 
-def show_seek(plan: SeekPlan, counts: Mapping[str, Count] | None, *, err: bool) -> None:
-    """Print what a seek of a stream will do. ``err`` prints it on standard error."""
+def _show_seek(
+    plan: SeekPlan, counts: Mapping[str, Count] | None, *, err: bool
+) -> None:
     title, *lines = describe_seek(plan, counts)
     print_lines(plain(title, "bold"), *map(indented, lines), err=err)
 

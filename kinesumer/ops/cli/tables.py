@@ -91,7 +91,7 @@ def _group(report: GroupReport, *, loads: bool) -> list[RenderableType]:
     loaded = [member for member in report.members if member.load]
     if loads and loaded:
         parts += ["", _loads(loaded)]
-    return parts + plan_lines(report.plan) if loads else parts
+    return parts + _plan_lines(report.plan) if loads else parts
 
 
 def _paused_text(row: GroupReport | StreamReport) -> str:
@@ -128,7 +128,7 @@ def _members(members: Sequence[MemberReport]) -> RenderableType:
 
 def _loads(members: Sequence[MemberReport]) -> RenderableType:
     rows: list[list[Cell]] = [
-        [name(member.client_id), *load_cells(member.load), ratio(member.load_share)]
+        [name(member.client_id), *_load_cells(member.load), _ratio(member.load_share)]
         for member in members
     ]
     return table(("client", *LOAD_TITLES, "load / share"), rows)
@@ -158,7 +158,7 @@ def _shards(stream: StreamReport, verbose: bool, loads: bool) -> RenderableType:
         [
             *_shard(shard),
             *(_details(shard) if verbose else []),
-            *(load_cells(shard.load) if loads else []),
+            *(_load_cells(shard.load) if loads else []),
         ]
         for shard in stream.shards
         if shard.state != "ended"
@@ -208,8 +208,7 @@ def _behind_text(row: ShardReport | StreamReport) -> str:
     return "caught up" if row.caught_up else f"{duration_text(millis)} behind"
 
 
-def load_cells(load: Rates | None) -> list[Cell]:
-    """Return the cells of a load, under ``LOAD_TITLES``."""
+def _load_cells(load: Rates | None) -> list[Cell]:
     if load is None:
         return ["", "", ""]
     return [
@@ -219,13 +218,11 @@ def load_cells(load: Rates | None) -> list[Cell]:
     ]
 
 
-def ratio(share: float | None) -> str:
-    """Return the cell of a ratio."""
+def _ratio(share: float | None) -> str:
     return "" if share is None else f"{share:.2f}"
 
 
-def plan_lines(plan: PlanReport) -> list[RenderableType]:
-    """Return the lines that say why the plan is as it is."""
+def _plan_lines(plan: PlanReport) -> list[RenderableType]:
     if not plan.reasons:
         return []
     age_seconds = plan.age_seconds
@@ -322,7 +319,7 @@ def show_distribution(subject: str, report: DistributionReport) -> None:
             f"{row.fewest_of_a_client} to {row.most_of_a_client}",
             _rate_text(row.bytes_per_second),
             _percent(row.work_share),
-            ratio(row.load_share),
+            _ratio(row.load_share),
         ]
         for row in report.clusters
     ]
@@ -345,7 +342,7 @@ def show_distribution(subject: str, report: DistributionReport) -> None:
         "",
         table(("client", report.by, "shards", "throughput"), clients),
         *_distribution_loads(report),
-        *(plan_lines(plan) if plan is not None else []),
+        *(_plan_lines(plan) if plan is not None else []),
         problems=problems,
     )
 
@@ -357,9 +354,9 @@ def _distribution_loads(report: DistributionReport) -> list[RenderableType]:
     clients: list[list[Cell]] = [
         [
             name(row.client_id),
-            *load_cells(row.load),
+            *_load_cells(row.load),
             _percent(row.work_share),
-            ratio(row.load_share),
+            _ratio(row.load_share),
         ]
         for row in report.clients
     ]
@@ -368,7 +365,7 @@ def _distribution_loads(report: DistributionReport) -> list[RenderableType]:
             name(row.shard_id),
             name(stream_name(row.stream_arn)),
             name(row.owner or UNASSIGNED),
-            *load_cells(row.load),
+            *_load_cells(row.load),
             _percent(row.work_share),
             "hot" if row.hot else "",
         ]

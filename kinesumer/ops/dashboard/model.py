@@ -120,7 +120,7 @@ def build_state(
             slot=stream_slots.get(stream.stream_arn, 0),
             lanes=1 + max(lane.values(), default=0),
             lane=lane,
-            records_per_second=reported_rate(stream),
+            records_per_second=_reported_rate(stream),
         )
     return State(report=report, totals=_totals(report, bands), bands=bands, **fields)
 
@@ -165,7 +165,7 @@ def _all_caught_up(report: GroupReport) -> bool | None:
     return False if False in found else True if found == {True} else None
 
 
-def reported_rate(stream: StreamReport) -> float | None:
+def _reported_rate(stream: StreamReport) -> float | None:
     """Return the records per second that clients report; None if they report none."""
     loads = [shard.load for shard in stream.shards if shard.load is not None]
     return sum(load.records_per_second for load in loads) if loads else None
@@ -257,7 +257,7 @@ class StreamHistory:
             millis = 0 if stream.caught_up else stream.millis_behind_latest
             if millis is not None:
                 step.millis_behind[stream.stream_arn].append(millis)
-            if (rate := reported_rate(stream)) is not None:
+            if (rate := _reported_rate(stream)) is not None:
                 step.records_per_second[stream.stream_arn].append(rate)
         while self._steps[0].at < at - RETAINED_SECONDS:
             self._steps.popleft()

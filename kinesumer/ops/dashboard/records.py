@@ -127,7 +127,7 @@ def answer(found: FoundRecords, *, with_data: bool = False) -> dict[str, Any]:
 
 def show_record(record: Record, *, with_data: bool = False) -> ShownRecord:
     """Return a record as the page shows it, decoded as JSON or as text if possible."""
-    kind, text = decode_data(record.data)
+    kind, text = _decode_data(record.data)
     return ShownRecord(
         position=record.position.text,
         partition_key=record.partition_key,
@@ -141,7 +141,7 @@ def show_record(record: Record, *, with_data: bool = False) -> ShownRecord:
     )
 
 
-def decode_data(data: bytes) -> tuple[str, str]:
+def _decode_data(data: bytes) -> tuple[str, str]:
     """Return the kind of the data, and the text to show."""
     if data.lstrip()[:1] in (b"{", b"[") and len(data) <= SHOWN_BYTES:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -265,5 +265,5 @@ def _details(letter: DeadLetter) -> dict[str, str | None]:
     """Return a letter's traceback and data, if the target accepted the data."""
     kind, text = None, None
     if not isinstance(letter, LetterWithoutData):
-        kind, text = decode_data(letter.data)
+        kind, text = _decode_data(letter.data)
     return {"traceback": letter.traceback, "kind": kind, "text": text}

@@ -31,14 +31,14 @@ MIN_INTERVAL_SECONDS = Config().heartbeat_interval_seconds
 POLL_SECONDS = 0.5
 
 
-def heartbeat_seconds(member: MemberRow | LivenessRow) -> float:
+def _heartbeat_seconds(member: MemberRow | LivenessRow) -> float:
     """Return a client's interval of heartbeats: one in each quarter of its lease."""
     return member.lease_ms / 4000
 
 
 def stall_limit_seconds(member: MemberRow) -> float:
     """Return the age above which a heartbeat is overdue: one and a half intervals."""
-    return 1.5 * heartbeat_seconds(member)
+    return 1.5 * _heartbeat_seconds(member)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Observation(FleetView):
     unconsumed: Mapping[ShardKey, float] = field(default_factory=dict)
 
 
-def track_unchanged(
+def _track_unchanged(
     before: Mapping[K, tuple[V, float]], values: Mapping[K, V], now: float
 ) -> dict[K, tuple[V, float]]:
     """Return each value with the time since which the value has been unchanged."""
@@ -154,8 +154,8 @@ def observe(
     old = before or Observation(snapshot)
     rows = list(snapshot.rows)
     beats = {member.session: member.beat for member in snapshot.alive}
-    heartbeats = track_unchanged(old.heartbeats, beats, now)
-    positions = track_unchanged(
+    heartbeats = _track_unchanged(old.heartbeats, beats, now)
+    positions = _track_unchanged(
         old.positions, {row.key: row.position for row in rows}, now
     )
     return Observation(
@@ -211,7 +211,7 @@ class HeartbeatObserver:
     def _record(self, members: list[MemberRow]) -> dict[str, float]:
         now = time.monotonic()
         beats = {member.session: member.beat for member in members}
-        self._beats |= track_unchanged(self._beats, beats, now)
+        self._beats |= _track_unchanged(self._beats, beats, now)
         return {session: now - self._beats[session][1] for session in beats}
 
 
@@ -242,11 +242,11 @@ async def check_client(
         return ClientHealth(False, False, None, "no client of this id has registered")
     before = rows.read_liveness(first)
     lease = before.lease_ms / 1000
-    began, pause = clock.now(), heartbeat_seconds(before)
+    began, pause = clock.now(), _heartbeat_seconds(before)
     failure: StoreUnavailableError | None = None
     while clock.now() - began < lease:
         await asyncio.sleep(pause)
-        pause = heartbeat_seconds(before) / 2
+        pause = _heartbeat_seconds(before) / 2
         try:
             row = await store.get(key)
         except StoreUnavailableError as error:

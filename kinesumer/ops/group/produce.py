@@ -267,7 +267,7 @@ class LineProducer:
                 numbers.append(line)
         if self._adding is not None:
             numbers.append(self._adding)
-        for first, last in number_ranges(numbers):
+        for first, last in _number_ranges(numbers):
             self._fail(FailedLines(first, last, reason))
 
     def _fail(self, lines: FailedLines) -> None:
@@ -279,7 +279,7 @@ def reported_by_its_future(_: FailedRecord) -> None:
     """Do nothing about a refused record, so that it doesn't end the others."""
 
 
-def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+def _number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the first and last number of each consecutive range, sorted."""
     ranges: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):

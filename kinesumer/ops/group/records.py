@@ -35,6 +35,8 @@ from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.shard_pages import ShardPages
 from kinesumer.wire.records import payload_bytes
 
+HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
+
 # Limits of one query, beside MAX_READS. The last page may exceed the limit of bytes.
 MAX_BYTES = MAX_READS * SHARED_PAGE_BYTES
 MAX_RECORDS = 200
@@ -192,7 +194,7 @@ def _at(seconds: float) -> Start:
     return Start(type="AT_TIMESTAMP", timestamp=max(seconds, 0.0))
 
 
-HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
+# --- the tail of a stream -------------------------------------------------------------
 
 
 class ParentFirstOrder:

@@ -112,7 +112,7 @@ def first_lines(lines: list[str]) -> list[str]:
     return [*lines[:MAX_NAMED], *([f"… and {left} more"] if left > 0 else [])]
 
 
-def clock_text(at: float, now: float) -> str:
+def _clock_text(at: float, now: float) -> str:
     """Return a time of day in UTC, with its date unless it is the date of ``now``.
 
     Both are seconds since 1970.
@@ -134,7 +134,7 @@ def describe_count(count: Count, now: float) -> str:
         if number
     ]
     if count.repeated and count.repeated_since is not None:
-        effects[-1] += f" since {clock_text(count.repeated_since, now)}"
+        effects[-1] += f" since {_clock_text(count.repeated_since, now)}"
     if count.problem:
         reason = escape_unprintable(count.problem)
         effects.append(f"not all could be counted: {reason}")

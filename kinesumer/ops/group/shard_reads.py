@@ -136,6 +136,9 @@ async def gather_by_key(calls: Mapping[K, Coroutine[Any, Any, T]]) -> dict[K, T]
     return dict(zip(calls, results, strict=True))
 
 
+# --- samples --------------------------------------------------------------------------
+
+
 class LagSample(NamedTuple):
     """The lag of one shard at one time."""
 
@@ -177,7 +180,7 @@ def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
     return ArrivalSample(len(page.records), size, page_end(page, now) - since)
 
 
-def page_start(page: Page, now: float) -> float:
+def _page_start(page: Page, now: float) -> float:
     """Return the arrival time of the first record of a page that was read at ``now``.
 
     For a page without records, return its end.
@@ -204,7 +207,7 @@ def page_millis_behind(page: Page, now: float) -> int:
     Kinesis reports how far the page's last record is behind: 0 for the only unread
     record, however old that record is.
     """
-    waited = round((now - page_start(page, now)) * 1000)
+    waited = round((now - _page_start(page, now)) * 1000)
     return max(page.millis_behind, waited)
 
 
@@ -214,7 +217,7 @@ def sample_limit(record_bytes: float | None, most_bytes: int = SAMPLE_BYTES) -> 
     return max(1, min(SAMPLE_RECORDS, int(most_bytes / size)))
 
 
-def following_limit(page: Page) -> int:
+def _following_limit(page: Page) -> int:
     """Return how many records to request after a page, by the size of its records."""
     return sample_limit(
         max((len(record.data) for record in page.records), default=None)
@@ -276,7 +279,7 @@ class ShardSampler:
         return self._point(await pages.next(1), pages)
 
     def _point(self, page: Page, pages: ShardPages) -> ReadPoint:
-        return ReadPoint(page, page_start(page, self.now()), pages)
+        return ReadPoint(page, _page_start(page, self.now()), pages)
 
     async def read_first(self, after: Position | Start) -> ReadPoint:
         """Return the first page that has a record, or is at the tip."""
@@ -288,7 +291,7 @@ class ShardSampler:
         first = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
         page = first.page
         if not page.is_at_tip:
-            more = await first.pages.next(following_limit(page))
+            more = await first.pages.next(_following_limit(page))
             page = more._replace(records=[*page.records, *more.records])
         return sample_page(page, timestamp, self.now())
 
@@ -327,7 +330,7 @@ class ShardSampler:
         page, counted = first.page, 0
         for number in range(pages):
             if number:
-                page = await first.pages.next(following_limit(page))
+                page = await first.pages.next(_following_limit(page))
             before = [
                 record
                 for record in page.records

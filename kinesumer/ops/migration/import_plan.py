@@ -46,7 +46,7 @@ class RowChange(NamedTuple):
         """Return create, change or keep."""
         if self.before is None:
             return "create"
-        return "keep" if is_same_position(self.row, self.before) else "change"
+        return "keep" if _is_same_position(self.row, self.before) else "change"
 
 
 class StreamPlan(NamedTuple):
@@ -68,7 +68,7 @@ class StreamPlan(NamedTuple):
         )
 
 
-def is_same_position(row: ShardRow, other: ShardRow) -> bool:
+def _is_same_position(row: ShardRow, other: ShardRow) -> bool:
     """Return whether reading resumes at the same point from both rows."""
     return _imported_values(row) == _imported_values(other)
 
@@ -344,10 +344,10 @@ async def _verify(context: ClientContext, plan: StreamPlan) -> None:
     for after, before in plan.changes:
         # A row that isn't written keeps its owner, which has ended, since no client
         # runs.
-        kept = before is not None and is_same_position(after, before)
+        kept = before is not None and _is_same_position(after, before)
         owner = before.owner if before is not None and kept else ""
         row = stored.get(after.key)
-        if row is None or row.owner != owner or not is_same_position(row, after):
+        if row is None or row.owner != owner or not _is_same_position(row, after):
             wrong.append(after.key.shard_id)
     if wrong:
         raise KinesumerError(
@@ -365,8 +365,8 @@ def _stream_report(plan: StreamPlan) -> dict[str, Any]:
             {
                 "shard_id": change.row.key.shard_id,
                 "action": change.action,
-                "before": change.before and describe_position(change.before),
-                "after": describe_position(change.row),
+                "before": change.before and _describe_position(change.before),
+                "after": _describe_position(change.row),
             }
             for change in plan.changes
         ],
@@ -375,8 +375,7 @@ def _stream_report(plan: StreamPlan) -> dict[str, Any]:
     }
 
 
-def describe_position(row: ShardRow) -> dict[str, Any]:
-    """Return where reading of a shard resumes, as JSON."""
+def _describe_position(row: ShardRow) -> dict[str, Any]:
     number, sub = row.position or (None, None)
     return {
         "ended": row.ended,

@@ -128,7 +128,7 @@ def split_fleet(app: AppObservation) -> Iterator[Finding]:
             "a Spark query and other clients use it",
             "stop one side, or give it another app name",
         )
-    groups = group_by_streams(app.clients)
+    groups = _group_by_streams(app.clients)
     if len(groups) > 1:
         fleets = "; ".join(
             f"{first_three(m.client_id for m in group)} consume "
@@ -143,7 +143,7 @@ def split_fleet(app: AppObservation) -> Iterator[Finding]:
     yield from _restarts(app)
 
 
-def group_by_streams(members: list[MemberRow]) -> list[list[MemberRow]]:
+def _group_by_streams(members: list[MemberRow]) -> list[list[MemberRow]]:
     """Group the members that share streams, directly or through other members."""
     groups: list[list[MemberRow]] = []
     for member in members:
