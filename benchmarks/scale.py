@@ -32,7 +32,7 @@ from benchmarks.report import Report
 from kinesumer import Kinesumer
 from kinesumer.errors import SourceThrottledError, StoreThrottledError
 from kinesumer.model.streams import Start, Stream
-from kinesumer.testing.kinesis.tokens import ShardIterator
+from kinesumer.testing.kinesis.requests import ShardIterator
 from kinesumer.testing.memory import (
     MemoryKinesis,
     MemorySource,

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kinesumer.testing.embedded_aws.server import EmbeddedAws, background
-    from kinesumer.testing.kinesis.errors import AwsError
     from kinesumer.testing.kinesis.limits import UNTHROTTLED, Limits
+    from kinesumer.testing.kinesis.requests import AwsError
     from kinesumer.testing.values import batch, record
 else:
     _MODULES = {
-        "AwsError": "kinesis.errors",
+        "AwsError": "kinesis.requests",
         "EmbeddedAws": "embedded_aws.server",
         "Limits": "kinesis.limits",
         "UNTHROTTLED": "kinesis.limits",

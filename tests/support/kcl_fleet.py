@@ -17,8 +17,7 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.kinesis.limits import UNTHROTTLED
 from kinesumer.testing.kinesis.shards import Shard as MemoryShard
 from kinesumer.testing.kinesis.shards import StoredRecord
-from kinesumer.testing.kinesis.streams import Stream
-from kinesumer.testing.kinesis.tokens import GrowingNumbers
+from kinesumer.testing.kinesis.streams import GrowingNumbers, Stream
 from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
 from tests.support.clock import StillClock
 

@@ -10,7 +10,7 @@ import click
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.options import CommonOptions, command
 from kinesumer.testing.embedded_aws.server import EmbeddedAws, serve
-from kinesumer.testing.kinesis.errors import AwsError
+from kinesumer.testing.kinesis.requests import AwsError
 
 STREAM = re.compile("([a-zA-Z0-9_.-]{1,128})(?::([1-9][0-9]{0,4}))?")
 

@@ -20,18 +20,16 @@ from kinesumer.testing.embedded_aws.faults import Call, Fault
 from kinesumer.testing.embedded_aws.identity import Credentials, Identities
 from kinesumer.testing.embedded_aws.pushing import KEY_TEXT, ConnectionAborted, Pushes
 from kinesumer.testing.embedded_aws.state import ServiceState
-from kinesumer.testing.kinesis.errors import (
-    AwsError,
-    invalid_request,
-    limit_exceeded,
-    resource_arn,
-)
 from kinesumer.testing.kinesis.records import ReadPage
 from kinesumer.testing.kinesis.requests import (
     AnyRequest,
+    AwsError,
     CreateStream,
     GetRecords,
     RegisterStreamConsumer,
+    invalid_request,
+    limit_exceeded,
+    resource_arn,
 )
 from kinesumer.testing.kinesis.service import Caller, decode
 from kinesumer.testing.kinesis.subscription import Subscription, without_iterator

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.testing.kinesis.errors import (
+from kinesumer.testing.kinesis.requests import (
     AwsError,
     invalid_request,
     unknown_operation,

@@ -21,7 +21,7 @@ from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
 from kinesumer.runtime.partitions import all_regions, partition_of
-from kinesumer.testing.kinesis.errors import AwsError
+from kinesumer.testing.kinesis.requests import AwsError
 
 _OPERATIONS = frozenset(
     name

@@ -29,14 +29,14 @@ from kinesumer.testing.embedded_aws.identity import (
     read_policy,
 )
 from kinesumer.testing.embedded_aws.state import RequestLog, ServiceState
-from kinesumer.testing.kinesis.changes import (
+from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.kinesis.operations import (
     record_kib,
     require_distribution,
 )
-from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.kinesis.service import Caller, stream_arn
+from kinesumer.testing.kinesis.shards import hash_key
 from kinesumer.testing.kinesis.streams import AUTO, BY_KEY, Stream
-from kinesumer.testing.kinesis.tokens import hash_key
 from kinesumer.wire.rows import DEFINITION, STATE_STORE
 
 DEFAULT_REGION = "us-east-1"

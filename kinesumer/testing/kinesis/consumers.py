@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from kinesumer.testing.kinesis import requests as rq
-from kinesumer.testing.kinesis.errors import (
+from kinesumer.testing.kinesis.limits import Bucket
+from kinesumer.testing.kinesis.records import index_of
+from kinesumer.testing.kinesis.requests import (
     AwsError,
     invalid_argument,
     limit_exceeded,
     not_found,
 )
-from kinesumer.testing.kinesis.limits import Bucket
-from kinesumer.testing.kinesis.records import index_of
 from kinesumer.testing.kinesis.streams import Stream
 from kinesumer.testing.kinesis.subscription import Consumer, Subscription
 

@@ -6,10 +6,19 @@ from typing import Any, NamedTuple
 
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.testing.kinesis import requests as rq
-from kinesumer.testing.kinesis.errors import AwsError, invalid_argument, invalid_request
-from kinesumer.testing.kinesis.shards import Shard, StoredRecord, child_description
+from kinesumer.testing.kinesis.requests import (
+    AwsError,
+    ShardIterator,
+    invalid_argument,
+    invalid_request,
+)
+from kinesumer.testing.kinesis.shards import (
+    Shard,
+    StoredRecord,
+    child_description,
+    hash_key,
+)
 from kinesumer.testing.kinesis.streams import AUTO, Stream
-from kinesumer.testing.kinesis.tokens import ShardIterator, hash_key
 
 
 def get_iterator(

@@ -1,11 +1,21 @@
-"""Define the embedded Kinesis's requests. Most classes have an operation's name."""
+"""Define Kinesis's requests, the tokens in them, and its error responses.
+
+Most classes of requests have an operation's name.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from email.utils import formatdate
+from functools import partial
+from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
+
+from kinesumer.runtime.partitions import partition_of
+
+T = TypeVar("T")
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.-]+$")]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -226,3 +236,103 @@ AccountRequest = (
     DescribeAccountSettings | DescribeLimits | ListStreams | UpdateAccountSettings
 )
 AnyRequest = Request | AccountRequest
+
+
+# --- errors ---------------------------------------------------------------------------
+
+
+class AwsError(Exception):
+    """An error response of AWS: code, message and HTTP status."""
+
+    code: str
+    message: str
+    status: int
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code, self.message, self.status = code, message, status
+
+
+invalid_argument: partial[AwsError] = partial(AwsError, "InvalidArgumentException")
+invalid_request: partial[AwsError] = partial(AwsError, "ValidationException")
+limit_exceeded: partial[AwsError] = partial(AwsError, "LimitExceededException")
+not_found: partial[AwsError] = partial(AwsError, "ResourceNotFoundException")
+unknown_operation: partial[AwsError] = partial(AwsError, "UnknownOperationException")
+
+
+def resource_arn(service: str, region: str, account: str, resource: str) -> str:
+    """Return the ARN of a resource in a region."""
+    return f"arn:{partition_of(region)}:{service}:{region}:{account}:{resource}"
+
+
+# --- the tokens in requests and responses ---------------------------------------------
+
+
+class ShardIterator(NamedTuple):
+    """A position in a shard: the index of the next record in its log."""
+
+    stream_arn: str
+    created_ms: int
+    shard_id: str
+    at: int
+    issued_at: float
+
+    def encode(self) -> str:
+        """Return the iterator as text."""
+        # Kinesis's iterators begin with these letters.
+        return "AAAAAAAA" + _encode(self)
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """Parse an iterator. Raise InvalidArgumentException if the text isn't one."""
+        return _decode(text.removeprefix("AAAAAAAA"), cls, "Invalid ShardIterator.")
+
+    def require_fresh(self, now: float, seconds: float) -> None:
+        """Raise ExpiredIteratorException if the iterator is older than ``seconds``."""
+        if now - self.issued_at > seconds:
+            raise AwsError(
+                "ExpiredIteratorException",
+                "Iterator expired. The iterator was created at time "
+                f"{formatdate(self.issued_at, usegmt=True)} while right now it is "
+                f"{formatdate(now, usegmt=True)} which is further in the future than "
+                f"the tolerated delay of {round(seconds * 1000)} milliseconds.",
+            )
+
+
+class ListingToken(NamedTuple):
+    """A paging token: where a listing continues, and the filter of its first call."""
+
+    stream_arn: str
+    created_ms: int
+    after: str
+    issued_at: float
+    filter_type: str
+    filter_timestamp: float
+
+    def encode(self) -> str:
+        """Return the token as text."""
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """Parse a token. Raise InvalidArgumentException if the text isn't one."""
+        return _decode(text, cls, "Invalid NextToken.")
+
+    def require_fresh(self, now: float, seconds: float) -> None:
+        """Raise ExpiredNextTokenException if the token is older than ``seconds``."""
+        if now - self.issued_at > seconds:
+            raise AwsError(
+                "ExpiredNextTokenException",
+                "The NextToken has expired; start the listing again.",
+            )
+
+
+def _encode(token: tuple[str | float, ...]) -> str:
+    return urlsafe_b64encode(msgspec.json.encode(token)).decode()
+
+
+def _decode(text: str, kind: type[T], message: str) -> T:
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(text), type=kind)
+    except (ValueError, msgspec.MsgspecError):
+        raise invalid_argument(message) from None

@@ -8,33 +8,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kinesumer.model.streams import CONSUMER_ARN
+from kinesumer.testing.kinesis import consumers, operations, records
 from kinesumer.testing.kinesis import requests as rq
-from kinesumer.testing.kinesis.changes import (
-    lengthen,
-    merge,
-    record_kib,
-    require_distribution,
-    rescale,
-    set_distribution,
-    set_mode,
-    set_record_size,
-    shorten,
-    split,
-    start_encryption,
-    stop_encryption,
-)
-from kinesumer.testing.kinesis.consumers import (
-    deregister,
-    describe_consumer,
-    find_consumer,
-    list_consumers,
-    register,
-    require_no_consumers,
-    stream_of_consumer,
-    subscribe,
-)
-from kinesumer.testing.kinesis.errors import (
+from kinesumer.testing.kinesis.limits import Bucket, Limits
+from kinesumer.testing.kinesis.requests import (
     AwsError,
+    ListingToken,
+    ShardIterator,
     invalid_argument,
     invalid_request,
     limit_exceeded,
@@ -42,28 +22,10 @@ from kinesumer.testing.kinesis.errors import (
     resource_arn,
     unknown_operation,
 )
-from kinesumer.testing.kinesis.limits import Bucket, Limits
-from kinesumer.testing.kinesis.listing import (
-    describe,
-    describe_summary,
-    list_resource_tags,
-    list_shards,
-    list_stream_tags,
-    tag_resource,
-    tag_stream,
-)
-from kinesumer.testing.kinesis.records import (
-    ReadPage,
-    get_iterator,
-    get_records,
-    put_record,
-    put_records,
-)
 from kinesumer.testing.kinesis.streams import BY_KEY, Stream
 from kinesumer.testing.kinesis.subscription import Subscription
-from kinesumer.testing.kinesis.tokens import ListingToken, ShardIterator
 
-Answer = dict[str, Any] | ReadPage | Subscription
+Answer = dict[str, Any] | records.ReadPage | Subscription
 # The operations with the parameter DryRun.
 DRY_RUNS = frozenset(
     {"GetRecords", "GetShardIterator", "PutRecord", "PutRecords", "SubscribeToShard"}
@@ -104,7 +66,7 @@ class Kinesis:
                 )
             return request.consumer_arn, shard_id
         if isinstance(request, rq.ResourceRequest):
-            _require_arn(stream_of_consumer(request.resource_arn))
+            _require_arn(consumers.stream_of_consumer(request.resource_arn))
             return request.resource_arn, None
         return _arn(request, caller), shard_id
 
@@ -119,15 +81,15 @@ class Kinesis:
         if isinstance(request, rq.CreateStream):
             return self._create(request, caller, now)
         target = self.target(request, caller)[0]
-        stream = self.stream(stream_of_consumer(target), now)
+        stream = self.stream(consumers.stream_of_consumer(target), now)
         if isinstance(request, rq.DeleteStream):
             if not request.enforce_consumer_deletion:
-                require_no_consumers(stream, now)
+                consumers.require_no_consumers(stream, now)
             self.delete(stream, now)
             return {}
         if request.dry_run and operation in DRY_RUNS:
             if isinstance(request, rq.ConsumerRequest):
-                find_consumer(stream, request, now)
+                consumers.find_consumer(stream, request, now)
             raise AwsError("DryRunOperationException", "The request would succeed.")
         _, handle = STREAM_OPERATIONS[operation]
         return handle(stream, request, now)
@@ -155,7 +117,7 @@ class Kinesis:
     ) -> Stream:
         """Create a stream. Raise AwsError if the name is taken or a limit exceeded."""
         self._expire(now)
-        require_distribution(mode, distribution)
+        operations.require_distribution(mode, distribution)
         arn = stream_arn(caller, name)
         if arn in self.streams:
             raise AwsError(
@@ -171,7 +133,7 @@ class Kinesis:
                 f"would have resulted from this request: {shards}."
             )
         stream = Stream(arn, shards, now, self.limits, mode=mode)
-        stream.max_record_kib = record_kib(max_record_kib)
+        stream.max_record_kib = operations.record_kib(max_record_kib)
         stream.distribution = distribution
         stream.has_advantage = caller in self._with_advantage
         self.streams[arn] = stream
@@ -186,7 +148,7 @@ class Kinesis:
 
     def key_of(self, resource: str) -> str | None:
         """Return the ARN of the key that encrypts a stream, given an ARN."""
-        stream = self.streams.get(stream_of_consumer(resource))
+        stream = self.streams.get(consumers.stream_of_consumer(resource))
         if stream is None or stream.key_id is None:
             return None
         if stream.key_id.startswith("arn:"):
@@ -310,34 +272,34 @@ def _require_arn(arn: str) -> None:
 STREAM_OPERATIONS: dict[
     str, tuple[type[rq.Request], Callable[[Stream, Any, float], Answer]]
 ] = {
-    "AddTagsToStream": (rq.AddTagsToStream, tag_stream),
-    "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, shorten),
-    "DeregisterStreamConsumer": (rq.ConsumerRequest, deregister),
-    "DescribeStream": (rq.DescribeStream, describe),
-    "DescribeStreamConsumer": (rq.ConsumerRequest, describe_consumer),
-    "DescribeStreamSummary": (rq.Request, describe_summary),
-    "GetRecords": (rq.GetRecords, get_records),
-    "GetShardIterator": (rq.GetShardIterator, get_iterator),
-    "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, lengthen),
-    "ListShards": (rq.ListShards, list_shards),
-    "ListStreamConsumers": (rq.ListStreamConsumers, list_consumers),
-    "ListTagsForResource": (rq.ResourceRequest, list_resource_tags),
-    "ListTagsForStream": (rq.Request, list_stream_tags),
-    "MergeShards": (rq.MergeShards, merge),
-    "PutRecord": (rq.PutRecord, put_record),
-    "PutRecords": (rq.PutRecords, put_records),
-    "RegisterStreamConsumer": (rq.RegisterStreamConsumer, register),
-    "SplitShard": (rq.SplitShard, split),
-    "StartStreamEncryption": (rq.StreamEncryption, start_encryption),
-    "StopStreamEncryption": (rq.StreamEncryption, stop_encryption),
-    "SubscribeToShard": (rq.SubscribeToShard, subscribe),
-    "TagResource": (rq.TagResource, tag_resource),
-    "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, set_record_size),
-    "UpdateShardCount": (rq.UpdateShardCount, rescale),
-    "UpdateStreamMode": (rq.UpdateStreamMode, set_mode),
+    "AddTagsToStream": (rq.AddTagsToStream, operations.tag_stream),
+    "DecreaseStreamRetentionPeriod": (rq.RetentionPeriod, operations.shorten),
+    "DeregisterStreamConsumer": (rq.ConsumerRequest, consumers.deregister),
+    "DescribeStream": (rq.DescribeStream, operations.describe),
+    "DescribeStreamConsumer": (rq.ConsumerRequest, consumers.describe_consumer),
+    "DescribeStreamSummary": (rq.Request, operations.describe_summary),
+    "GetRecords": (rq.GetRecords, records.get_records),
+    "GetShardIterator": (rq.GetShardIterator, records.get_iterator),
+    "IncreaseStreamRetentionPeriod": (rq.RetentionPeriod, operations.lengthen),
+    "ListShards": (rq.ListShards, operations.list_shards),
+    "ListStreamConsumers": (rq.ListStreamConsumers, consumers.list_consumers),
+    "ListTagsForResource": (rq.ResourceRequest, operations.list_resource_tags),
+    "ListTagsForStream": (rq.Request, operations.list_stream_tags),
+    "MergeShards": (rq.MergeShards, operations.merge),
+    "PutRecord": (rq.PutRecord, records.put_record),
+    "PutRecords": (rq.PutRecords, records.put_records),
+    "RegisterStreamConsumer": (rq.RegisterStreamConsumer, consumers.register),
+    "SplitShard": (rq.SplitShard, operations.split),
+    "StartStreamEncryption": (rq.StreamEncryption, operations.start_encryption),
+    "StopStreamEncryption": (rq.StreamEncryption, operations.stop_encryption),
+    "SubscribeToShard": (rq.SubscribeToShard, consumers.subscribe),
+    "TagResource": (rq.TagResource, operations.tag_resource),
+    "UpdateMaxRecordSize": (rq.UpdateMaxRecordSize, operations.set_record_size),
+    "UpdateShardCount": (rq.UpdateShardCount, operations.rescale),
+    "UpdateStreamMode": (rq.UpdateStreamMode, operations.set_mode),
     "UpdateStreamRecordDistributionStrategy": (
         rq.UpdateStreamRecordDistributionStrategy,
-        set_distribution,
+        operations.set_distribution,
     ),
 }
 _REQUESTS: dict[str, type[rq.AnyRequest]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from hashlib import md5
 from operator import attrgetter
 from typing import Any
 
@@ -153,3 +154,8 @@ def hash_key_range(shard: Shard) -> dict[str, str]:
         "StartingHashKey": str(shard.first_hash),
         "EndingHashKey": str(shard.last_hash),
     }
+
+
+def hash_key(partition_key: str) -> int:
+    """Return the hash key that a partition key maps to."""
+    return int.from_bytes(md5(partition_key.encode(), usedforsecurity=False).digest())

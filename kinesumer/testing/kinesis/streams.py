@@ -9,17 +9,53 @@ from typing import Any
 
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.model.streams import Shard as Description
-from kinesumer.testing.kinesis.errors import AwsError, invalid_argument, not_found
 from kinesumer.testing.kinesis.limits import Bucket, Limits
+from kinesumer.testing.kinesis.requests import AwsError, invalid_argument, not_found
 from kinesumer.testing.kinesis.shards import Shard, StoredRecord
 from kinesumer.testing.kinesis.subscription import Consumer
-from kinesumer.testing.kinesis.tokens import AwsNumbers
 
 # The strategies by which a stream distributes records over its shards.
 BY_KEY, AUTO = "USER_PARTITION_KEY", "AUTO"
 
 # Each time that records expire, all shards are looked at.
 EXPIRY_SECONDS = 1.0
+
+
+class AwsNumbers:
+    """Numbers of 56 digits: the stream's creation, the count, and the shard.
+
+    As in AWS, they have too many digits for a DynamoDB number, which has up to 38.
+    All shards of a stream share the count of its records, so children have higher
+    numbers than their parents.
+    """
+
+    first: int = 1  # the first count of a new stream
+
+    def text(self, created_ms: int, count: int, shard: int) -> str:
+        """Return the sequence number of a count, in the shard with this index."""
+        return f"49{created_ms:014d}{count:032d}{shard:08d}"
+
+    def count(self, text: str, created_ms: int, shard: int) -> int | None:
+        """Return the count in a number, or None if no such shard has the number."""
+        count = int(text[16:48]) if text.isdecimal() and len(text) > 48 else 0
+        return count if text == self.text(created_ms, count, shard) else None
+
+
+class GrowingNumbers(AwsNumbers):
+    """Plain counts. After 40 of them, numbers have one more digit.
+
+    This reveals code that compares them as text.
+    """
+
+    first: int = 10**55 - 40
+
+    def text(self, created_ms: int, count: int, shard: int) -> str:
+        """Return the count."""
+        return str(count)
+
+    def count(self, text: str, created_ms: int, shard: int) -> int | None:
+        """Return the count in a number."""
+        return int(text)
 
 
 class Stream:

@@ -22,7 +22,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Stream
 from kinesumer.ports import StreamSource
-from kinesumer.testing.kinesis.errors import AwsError
+from kinesumer.testing.kinesis.requests import AwsError
 from kinesumer.testing.kinesis.subscription import Subscription, without_continuation
 from kinesumer.testing.simulation.bandwidth import SharedLink, Transfer
 from kinesumer.testing.simulation.machine import Machine

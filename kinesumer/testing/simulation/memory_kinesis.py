@@ -42,13 +42,13 @@ from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ports import Clock, Reservation, StateStore, StreamSource
 from kinesumer.runtime.context import ClientContext
 from kinesumer.telemetry.api import Telemetry
-from kinesumer.testing.kinesis.errors import AwsError
 from kinesumer.testing.kinesis.limits import MIB, UNTHROTTLED, Bucket, Limits
 from kinesumer.testing.kinesis.records import ReadPage
+from kinesumer.testing.kinesis.requests import AwsError
 from kinesumer.testing.kinesis.service import STREAM_OPERATIONS, Caller, stream_arn
-from kinesumer.testing.kinesis.streams import AUTO, Stream
+from kinesumer.testing.kinesis.shards import hash_key
+from kinesumer.testing.kinesis.streams import AUTO, GrowingNumbers, Stream
 from kinesumer.testing.kinesis.subscription import Consumer
-from kinesumer.testing.kinesis.tokens import GrowingNumbers, hash_key
 from kinesumer.wire.records import JSON_RECORD_BYTES
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.kinesis.shards import hash_key
 from kinesumer.testing.kinesis.streams import Stream
-from kinesumer.testing.kinesis.tokens import hash_key
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 
