@@ -18,7 +18,6 @@ from aiohttp import web
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_list
-from kinesumer.testing.embedded_aws.control import Control
 from kinesumer.testing.embedded_aws.faults import Fault, Kind
 from kinesumer.testing.embedded_aws.gateway import Gateway
 from kinesumer.testing.embedded_aws.identity import (
@@ -28,7 +27,7 @@ from kinesumer.testing.embedded_aws.identity import (
     Rule,
     read_policy,
 )
-from kinesumer.testing.embedded_aws.state import RequestLog, ServiceState
+from kinesumer.testing.embedded_aws.state import Control, RequestLog, ServiceState
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.kinesis.operations import (
     record_kib,

@@ -13,8 +13,8 @@ from aiobotocore.session import AioSession, get_session
 from botocore.exceptions import ClientError
 
 from kinesumer.testing import EmbeddedAws
-from kinesumer.testing.embedded_aws.control import Control
 from kinesumer.testing.embedded_aws.identity import Credentials
+from kinesumer.testing.embedded_aws.state import Control
 from tests.support.pushed_events import Events
 
 FIRST_SHARD = "shardId-000000000000"
