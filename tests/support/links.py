@@ -14,7 +14,7 @@ from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import SlowAnswerError
 from kinesumer.model.records import Page
 from kinesumer.testing.memory import MemorySource
-from kinesumer.testing.simulation.bandwidth import SharedLink
+from kinesumer.testing.simulation.machine import SharedLink
 from tests.support.faulty import FaultySource
 from tests.support.world import World, hold, shard_row
 

@@ -17,13 +17,12 @@ from kinesumer.errors import ClientIdInUseError, CommitTimeoutError, FatalError
 from kinesumer.model.streams import Stream
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.context import ClientContext
-from kinesumer.testing.simulation.bandwidth import SharedLink
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
     Subscriptions,
     open_fan_out,
 )
-from kinesumer.testing.simulation.machine import MACHINE, Machine
+from kinesumer.testing.simulation.machine import MACHINE, Machine, SharedLink
 from kinesumer.testing.simulation.memory_kinesis import memory_ports
 from kinesumer.testing.simulation.network import (
     LinkedSource,

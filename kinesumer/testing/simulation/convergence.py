@@ -9,9 +9,9 @@ from kinesumer.core.assignment import Member, assign_range
 from kinesumer.model.rows import Row
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.testing.simulation.client import Process
+from kinesumer.testing.simulation.invariants.base import ShardTrace, row_position
 from kinesumer.testing.simulation.invariants.writes import Part, parse_ranges
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.trace import ShardTrace, row_position
 
 Members = dict[str, tuple[Process, Row]]
 # First and last hash key, and the session that owns the range.

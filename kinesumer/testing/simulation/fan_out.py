@@ -24,8 +24,7 @@ from kinesumer.model.streams import Stream
 from kinesumer.ports import StreamSource
 from kinesumer.testing.kinesis.requests import AwsError
 from kinesumer.testing.kinesis.subscription import Subscription, without_continuation
-from kinesumer.testing.simulation.bandwidth import SharedLink, Transfer
-from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.machine import Machine, SharedLink, Transfer
 from kinesumer.testing.simulation.memory_kinesis import MemorySource
 from kinesumer.testing.simulation.network import LinkedSource, NetworkConditions
 from kinesumer.wire.event_stream import Frame

@@ -12,10 +12,9 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import changes
 from kinesumer.testing.simulation.client import Process
-from kinesumer.testing.simulation.operator import Operator, Work
+from kinesumer.testing.simulation.invariants.base import WHOLE
 from kinesumer.testing.simulation.scenarios import Scenario
-from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.trace import WHOLE
+from kinesumer.testing.simulation.simulation import Operator, Simulation, Work
 
 Inject = Callable[["FaultInjector", float], None]
 
@@ -327,7 +326,7 @@ class FaultInjector:
 
     def _start_operator(self, what: str, work: Work) -> None:
         """Start an operator's command, and sometimes kill, stop or disturb it."""
-        operator = Operator(self.sim, self.sim.operators, what, work)
+        operator = Operator(self.sim, what, work)
         if self.random.random() < 0.2:
             operator.die_after(self.random.randrange(60))
         elif self.random.random() < 0.2:

@@ -24,9 +24,9 @@ from kinesumer.errors import (
 from kinesumer.testing.bounds import STEADY_SECONDS, crash_bound
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.simulation.client import Process
+from kinesumer.testing.simulation.invariants.base import ShardTrace
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.trace import ShardTrace
 
 Ending = Callable[[Simulation], Awaitable[None]]
 

@@ -29,9 +29,8 @@ from kinesumer.model.records import Page
 from kinesumer.model.rows import Key, Row
 from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ports import Write, WriteResult
-from kinesumer.testing.simulation.bandwidth import SharedLink
 from kinesumer.testing.simulation.invariants.checker import InvariantChecker
-from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.machine import Machine, SharedLink
 from kinesumer.testing.simulation.memory_kinesis import MemorySource
 from kinesumer.testing.simulation.memory_store import STALE_SECONDS, MemoryStore
 from kinesumer.testing.simulation.scenarios import MAX_FAULT_SECONDS

@@ -1,20 +1,45 @@
-"""A simulation of an app: its services, clients, operators and checker."""
+"""A simulation of an app: its clients, and the operators who command them.
+
+Operators pause, drain and seek. Each command may be interrupted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
+import random
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from kinesumer.consuming.streams import OpenStream
+from kinesumer.coordination import pauses
+from kinesumer.coordination.state_store import PacedStore
+from kinesumer.errors import KinesumerError
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import Start, Stream
+from kinesumer.ops.group import drain, seek
+from kinesumer.runtime.context import ClientContext
+from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.invariants.calls import RecordKey
 from kinesumer.testing.simulation.machine import Machine
-from kinesumer.testing.simulation.operator import Operator
+from kinesumer.testing.simulation.network import (
+    LinkedSource,
+    LinkedStore,
+    NetworkConditions,
+)
 from kinesumer.testing.simulation.scenarios import Scenario, UserCode
 from kinesumer.testing.simulation.world import World
+from kinesumer.wire import admin_writes
+from kinesumer.wire.rows import read_shard
+
+Work = Callable[["Operator"], Awaitable[object]]
+
+# The time between attempts to undo drains. One attempt isn't enough: a drained client
+# whose session has died registers again, still as drained.
+AGAIN_SECONDS = 10.0
 
 T = TypeVar("T")
 
@@ -123,4 +148,132 @@ class Simulation(World):
         for operator in self.operators:
             operator.end_faults()
         self.checker.note("calm", "")
-        Operator(self, self.operators, "undo all orders", Operator.undo_all)
+        Operator(self, "undo all orders", Operator.undo_all)
+
+
+# --- operators ------------------------------------------------------------------------
+
+
+class Operator:
+    """One command of an operator, on a machine that may be killed."""
+
+    sim: Simulation
+    what: str
+
+    def __init__(self, sim: Simulation, what: str, work: Work) -> None:
+        self.sim, self.what = sim, what
+        self.name: str = f"operator-{len(sim.operators)}"
+        sim.operators.append(self)
+        self.random: random.Random = sim.random_for(self.name)
+        self.machine: Machine = sim.loop.machine(self.name, 1.0)
+        self.store: LinkedStore = LinkedStore(
+            self.machine, self.random, sim.store, sim.checker
+        )
+        sim.checker.seeks.operators.add(self.machine)
+        self.context: ClientContext = ClientContext(
+            app=sim.scenario.app,
+            client_id=self.name,
+            config=sim.config,
+            store=PacedStore(self.store, self.machine, self.random),
+            clock=self.machine,
+            random=self.random,
+            new_id=sim.new_id,
+            failure_log=FailureLog(self.machine),
+            incidents=IncidentLog(self.machine),
+        )
+        sim.checker.note("operator", self.name, what)
+        self.task: asyncio.Task[None] = sim.loop.spawn(self.machine, self._run(work))
+
+    def die_after(self, steps: int) -> None:
+        """Kill the machine after ``steps`` more callbacks."""
+        self.machine.after_steps(steps, self.machine.kill)
+
+    def stop_after(self, steps: int, seconds: float) -> None:
+        """Freeze the machine for a time after ``steps`` more callbacks."""
+        self.machine.after_steps(steps, lambda: self.machine.freeze(seconds))
+
+    @property
+    def busy(self) -> bool:
+        """True while the operator's command is running."""
+        return self.machine.alive and not self.task.done()
+
+    def end_faults(self) -> None:
+        """End the faults of the operator's network and machine."""
+        self.store.network.clear()
+        self.machine.after_steps_action = None
+
+    async def _run(self, work: Work) -> None:
+        try:
+            await work(self)
+        except KinesumerError as error:
+            self.sim.checker.note("refused", self.name, str(error))
+        except Exception as error:
+            self.sim.report_crash(self.name, error)
+        else:
+            self.sim.checker.note("done", self.name, self.what)
+
+    async def seek(self, name: str, to: Position | Start, shard_id: str | None) -> None:
+        """Seek as ``kinesumer seek`` does."""
+        stream = await self._open(name)
+        planned = await seek.plan_seek(self.context, stream, to, shard_id)
+        await seek.seek(self.context, planned)
+
+    async def undo_all(self) -> None:
+        """Undo pauses and drains when all other operators are done."""
+        # A command that is still running could pause or drain something again.
+        while any(other.busy for other in self.sim.operators if other is not self):
+            await asyncio.sleep(1)
+        await self.resume()
+        await self.undrain()
+        await self.retry_poison()
+        await pauses.notify(self.context)
+        for _ in range(3):
+            await asyncio.sleep(AGAIN_SECONDS)
+            await self.undrain()
+            await self.retry_poison()
+
+    async def resume(self) -> None:
+        """Resume everything that is paused."""
+        context, app = self.context, self.sim.scenario.app
+        for row in self.sim.store.rows(f"group#{app}"):
+            if row.get("paused"):
+                arn = str(row["sk"]).removeprefix("stream#")
+                await pauses.resume(context, arn if arn != row["sk"] else None)
+        for name in self.sim.streams:
+            arn = self.sim.arn(name)
+            for row in self.sim.store.rows(f"shard#{app}#{arn}"):
+                if row.get("paused"):
+                    shard_id = str(row["sk"]).partition("/")[2]
+                    await pauses.resume(context, arn, shard_id)
+
+    async def retry_poison(self) -> None:
+        """Let stopped shards be read again from where they are.
+
+        That is what an operator does after a correction of the user's code.
+        """
+        app = self.sim.scenario.app
+        for name in self.sim.streams:
+            for stored in self.sim.store.rows(f"shard#{app}#{self.sim.arn(name)}"):
+                row = read_shard(stored)
+                if row.poison is not None:
+                    to = row.position or row.start
+                    write = admin_writes.seek(app, row, to, waits=False)
+                    await self.context.write(write)
+                    await pauses.notify(self.context)
+
+    async def undrain(self) -> None:
+        """Undo all drains."""
+        for row in self.sim.store.rows(f"member#{self.sim.scenario.app}"):
+            if row.get("drained") and row.get("dead") is not True:
+                try:
+                    await drain.drain(self.context, str(row["sk"]), undo=True)
+                except KinesumerError as error:  # the client has died
+                    self.sim.checker.note("refused", self.name, str(error))
+
+    async def _open(self, name: str) -> OpenStream:
+        source = self.sim.kinesis.source(name)
+        # Use a link without a clock error, so that the checker knows a seek's exact
+        # time.
+        link = LinkedSource(self.machine, self.random, source, NetworkConditions())
+        info = await link.describe()
+        return OpenStream(Stream(info.arn), link, info, Start.LATEST)

@@ -12,13 +12,13 @@ from kinesumer.model.streams import Stream
 from kinesumer.ports import StreamSource
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.memory import MemoryKinesis
-from kinesumer.testing.simulation.bandwidth import SharedLink
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
     Subscriptions,
     open_fan_out,
 )
+from kinesumer.testing.simulation.machine import SharedLink
 from kinesumer.testing.simulation.network import NetworkConditions
 from kinesumer.testing.trial.acceptance.contract.streams import (
     Streams,

@@ -21,9 +21,13 @@ from kinesumer.model.streams import ShardKey
 from kinesumer.ports import Write
 from kinesumer.runtime.clock import MAX_YIELD_SECONDS
 from kinesumer.testing.kinesis.limits import TICK
-from kinesumer.testing.simulation.invariants.base import Checker
+from kinesumer.testing.simulation.invariants.base import (
+    Checker,
+    ShardTrace,
+    record_position,
+    row_position,
+)
 from kinesumer.testing.simulation.machine import Machine
-from kinesumer.testing.simulation.trace import ShardTrace, record_position, row_position
 
 
 class RecordKey(NamedTuple):

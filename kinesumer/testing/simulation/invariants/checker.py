@@ -14,7 +14,13 @@ from kinesumer.model.streams import ShardKey
 from kinesumer.ports import AllOf, Compare, Write, WriteResult
 from kinesumer.testing.kinesis.limits import TICK
 from kinesumer.testing.simulation.event_loop import VirtualLoop
-from kinesumer.testing.simulation.invariants.base import Checker, require_int
+from kinesumer.testing.simulation.invariants.base import (
+    Checker,
+    Ownership,
+    ShardTrace,
+    require_int,
+    row_position,
+)
 from kinesumer.testing.simulation.invariants.calls import (
     Calls,
     DeadlyRecords,
@@ -23,7 +29,6 @@ from kinesumer.testing.simulation.invariants.calls import (
 )
 from kinesumer.testing.simulation.invariants.writes import Membership, Pauses, Seeks
 from kinesumer.testing.simulation.machine import Machine
-from kinesumer.testing.simulation.trace import Ownership, ShardTrace, row_position
 
 _NO_ROW: Row = {}
 

@@ -22,10 +22,14 @@ from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import count_waiting, first_due
 from kinesumer.testing.simulation.faults import MAX_BLOCKED_SECONDS
+from kinesumer.testing.simulation.invariants.base import (
+    ShardTrace,
+    record_position,
+    row_position,
+)
 from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.scenarios import Fault
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.trace import ShardTrace, record_position, row_position
 
 CHECK_INTERVAL_SECONDS = 5.0
 # A fault excuses a client until this many seconds after the fault's end.

@@ -9,9 +9,12 @@ from kinesumer.model.rows import Row
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ports import Write
 from kinesumer.testing.kinesis.limits import TICK
-from kinesumer.testing.simulation.invariants.base import Checker, require_int
+from kinesumer.testing.simulation.invariants.base import (
+    Checker,
+    ShardTrace,
+    require_int,
+)
 from kinesumer.testing.simulation.machine import Machine
-from kinesumer.testing.simulation.trace import ShardTrace
 
 # A part of a range: the stream's ARN, and the first and last hash key.
 Part = tuple[str, int, int]

@@ -8,9 +8,9 @@ from typing import Any
 
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import check_settled
+from kinesumer.testing.simulation.invariants.base import Ownership, ShardTrace
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.trace import Ownership, ShardTrace
 
 Play = Callable[[Simulation], Coroutine[Any, Any, None]]
 

@@ -9,8 +9,8 @@ import pytest
 from kinesumer.model.streams import HASH_KEYS, Start
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import check_settled
+from kinesumer.testing.simulation.invariants.base import ShardTrace
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.trace import ShardTrace
 from tests.integration.testing.simulation.scenario import (
     finish,
     flow,

@@ -18,7 +18,6 @@ from kinesumer.ports import AllOf, Write
 from kinesumer.runtime.failure_log import logger
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.simulation import final_phases
-from kinesumer.testing.simulation.bandwidth import SharedLink
 from kinesumer.testing.simulation.convergence import raise_violation
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.final_phases import latency, pair
@@ -27,6 +26,7 @@ from kinesumer.testing.simulation.invariants.liveness import (
     LivenessMonitor,
     LossLogHandler,
 )
+from kinesumer.testing.simulation.machine import SharedLink
 from kinesumer.testing.simulation.network import (
     LinkedSource,
     LinkedStore,
