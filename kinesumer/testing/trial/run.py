@@ -16,8 +16,7 @@ from kinesumer.model.streams import Stream
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.journal import Journal, Note, RecordCounts, now
-from kinesumer.testing.trial.pauses import Event
+from kinesumer.testing.trial.journal import Journal, Note, Producer, RecordCounts, now
 from kinesumer.testing.trial.processes import (
     MAX_UNCOMMITTED_RECORDS,
     WAIT_SECONDS,
@@ -25,10 +24,10 @@ from kinesumer.testing.trial.processes import (
     Processes,
     TrialStream,
 )
-from kinesumer.testing.trial.producer import Producer
 from kinesumer.testing.trial.scenario import Scenario, Watcher
 from kinesumer.testing.trial.spark_process import SPARK_SECONDS, SparkProcess
 from kinesumer.testing.trial.verdict import (
+    Event,
     Line,
     Verdict,
     conclusion,

@@ -18,10 +18,9 @@ from kinesumer.ports import StateStore, StreamSource
 from kinesumer.testing.bounds import crash_bound
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Produced, now
-from kinesumer.testing.trial.pauses import Event
 from kinesumer.testing.trial.processes import Child, Processes, TrialStream
 from kinesumer.testing.trial.spark_process import SparkProcess
-from kinesumer.testing.trial.verdict import shard_number
+from kinesumer.testing.trial.verdict import Event, shard_number
 
 
 @dataclass(kw_only=True)

@@ -18,9 +18,8 @@ from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial.child import STARTED
 from kinesumer.testing.trial.journal import Produced, RecordCounts, now
 from kinesumer.testing.trial.oracle import Parents, early_children
-from kinesumer.testing.trial.pauses import Event
 from kinesumer.testing.trial.processes import Child, Processes, TrialStream
-from kinesumer.testing.trial.verdict import Line, Verdict, nothing
+from kinesumer.testing.trial.verdict import Event, Line, Verdict, nothing
 
 # A query starts or catches up within this time. Its JVM runs at low priority.
 SPARK_SECONDS = 300.0

@@ -11,10 +11,12 @@ from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ports import StateStore
 from kinesumer.testing.trial.acceptance.check import Check
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
-from kinesumer.testing.trial.acceptance.contract.races import RACE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
 from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
-from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
+from kinesumer.testing.trial.acceptance.contract.store import (
+    STORE_CHECKS,
+    Stores,
+)
 from kinesumer.testing.trial.acceptance.contract.streams import Streams, tiles
 from tests.integration.contract.conftest import Backend, passes
 
@@ -34,9 +36,7 @@ def each(part: str, checks: Iterable[Check[Any]]) -> list[Any]:
     return [pytest.param(part, check, id=check.name) for check in checks]
 
 
-@pytest.mark.parametrize(
-    ("part", "check"), each("store", [*STORE_CHECKS, *RACE_CHECKS])
-)
+@pytest.mark.parametrize(("part", "check"), each("store", STORE_CHECKS))
 async def test_a_state_store_has_this_property(
     part: str,
     check: Check[[Stores]],

@@ -14,7 +14,7 @@ import execnet
 import pytest
 
 from kinesumer.testing.embedded_aws.identity import read_policy
-from kinesumer.testing.trial.acceptance.costs import policy
+from kinesumer.testing.trial.acceptance.account import policy
 from tests.support.aws_calls import AwsCall, CallRecorder, read_calls
 from tests.system.security.documents import (
     CHECKED_WITHIN_CALLS,

@@ -22,8 +22,8 @@ from kinesumer.testing.trial.acceptance.account import (
     find_leftovers,
     open_account,
 )
-from kinesumer.testing.trial.acceptance.costs import policy as policy_document
-from kinesumer.testing.trial.acceptance.report import Report, masked
+from kinesumer.testing.trial.acceptance.account import policy as policy_document
+from kinesumer.testing.trial.acceptance.check import Report, masked
 from kinesumer.testing.trial.acceptance.run import Options, Run, plan
 
 

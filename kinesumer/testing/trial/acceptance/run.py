@@ -16,19 +16,21 @@ from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
 from kinesumer.testing.trial.acceptance import client_checks as clients
-from kinesumer.testing.trial.acceptance.account import Account
+from kinesumer.testing.trial.acceptance.account import Account, Plan
 from kinesumer.testing.trial.acceptance.check import (
     Check,
     CheckFailedError,
     CheckSkippedError,
+    Result,
+    Verdict,
 )
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
-from kinesumer.testing.trial.acceptance.contract.races import RACE_CHECKS
 from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
 from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
-from kinesumer.testing.trial.acceptance.contract.store import STORE_CHECKS, Stores
-from kinesumer.testing.trial.acceptance.costs import Plan
-from kinesumer.testing.trial.acceptance.report import Result, Verdict
+from kinesumer.testing.trial.acceptance.contract.store import (
+    STORE_CHECKS,
+    Stores,
+)
 from kinesumer.testing.trial.processes import Names, Processes, TrialStream
 from kinesumer.testing.trial.run import Trial, TrialOptions
 from kinesumer.testing.trial.spark_process import missing_spark
@@ -89,7 +91,7 @@ class Run:
         store = await open_store(account.clients, account.names.table)
         await ensure_table(store, wait_seconds=180)
         absent = await open_store(account.clients, f"{prefix}-absent")
-        for number, check in enumerate([*STORE_CHECKS, *RACE_CHECKS]):
+        for number, check in enumerate(STORE_CHECKS):
             stores = Stores(store, absent, f"{number}")
             await self._check(STORE, check.name, check.run, stores)
         await self._checks_of_streams(STREAMS, "source", [*SOURCE_CHECKS, *END_CHECKS])

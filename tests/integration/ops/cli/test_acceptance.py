@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws, background
-from kinesumer.testing.trial.acceptance.account import PREFIX
-from kinesumer.testing.trial.acceptance.costs import policy
+from kinesumer.testing.trial.acceptance.account import PREFIX, policy
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import DEVIATIONS
 from tests.integration.ops.cli.conftest import COMMAND, Run

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from typing import Self
 
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (
+    ExpiredIteratorError,
     FatalError,
     InvalidPositionError,
     ShardMissingError,
     SourceThrottledError,
+    SourceUnavailableError,
     StreamMissingError,
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
+from kinesumer.ports import StreamSource
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.check import (
     Check,
+    CheckFailedError,
     expect,
     expect_equal,
     expect_error,
@@ -31,9 +37,6 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
     Streams,
     arrival,
     one_shard,
-)
-from kinesumer.testing.trial.acceptance.contract.subscription_reader import (
-    SubscriptionReader,
 )
 
 CONSUMER_CHECKS: list[Check[[Streams, str]]] = []
@@ -273,3 +276,99 @@ async def a_subscription_ends_with_its_stream(streams: Streams, name: str) -> No
         await streams.delete(name)
         with expect_error(StreamMissingError):
             await reader.end()
+
+
+# --- the reader of a subscription -----------------------------------------------------
+
+
+class SubscriptionReader:
+    """Reads a shard as a client does, and keeps what it gets.
+
+    All waits end with TimeoutError after ``deadline_seconds``. Every refusal is retried
+    soon, so that a check sees the first moment at which the service permits a call.
+    """
+
+    def __init__(
+        self,
+        source: StreamSource,
+        shard_id: str,
+        after: Position | Start = Start.TRIM_HORIZON,
+        deadline_seconds: float = ARRIVAL_SECONDS,
+    ) -> None:
+        self.texts: list[str] = []
+        self.errors: list[SourceUnavailableError] = []
+        self.children: Sequence[Shard] = ()
+        # For each iterator, true if it was pushed.
+        self.modes: list[bool] = []
+        self.events = 0
+        self._source, self._shard_id, self._after = source, shard_id, after
+        self._changed = asyncio.Event()
+        self._deadline = asyncio.get_running_loop().time() + deadline_seconds
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(lambda _: self._changed.set())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def until(self, count: int) -> list[str]:
+        """Wait for some records, and return all. Raise the error of the reading."""
+        while len(self.texts) < count:
+            await self.change()
+        return self.texts
+
+    async def change(self) -> None:
+        """Wait for the next page or error. Raise a fatal error."""
+        if self._task.done():
+            self._task.result()
+            raise CheckFailedError(f"the shard has ended after {self.texts}")
+        self._changed.clear()
+        async with asyncio.timeout_at(self._deadline):
+            await self._changed.wait()
+
+    async def end(self) -> Sequence[Shard]:
+        """Wait for the shard's end, and return its children."""
+        async with asyncio.timeout_at(self._deadline):
+            await self._task
+        return self.children
+
+    async def stop(self) -> None:
+        """Stop reading."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        iterator: str | None = None
+        try:
+            while True:
+                try:
+                    if iterator is None:
+                        iterator = await self._find()
+                    page = await self._source.get_records(iterator, 10_000)
+                except ExpiredIteratorError:
+                    iterator = None
+                    continue
+                except SourceUnavailableError as error:
+                    self.errors.append(error)
+                    self._changed.set()
+                    iterator = None
+                    await asyncio.sleep(0.02)
+                    continue
+                self.texts += [record.data.decode() for record in page.records]
+                self.events += 1
+                if page.records:
+                    self._after = Position(page.records[-1].sequence_number)
+                self._changed.set()
+                iterator = page.next_iterator
+                if iterator is None:
+                    self.children = page.children
+                    return
+        finally:
+            self._source.release(self._shard_id)
+
+    async def _find(self) -> str:
+        iterator = await self._source.get_iterator(self._shard_id, self._after)
+        self.modes.append(self._source.is_pushed(iterator))
+        return iterator

@@ -1,10 +1,11 @@
-"""The properties of a state store."""
+"""The properties of a state store, also with many writers, and without its table."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, Literal, NamedTuple
 
+from kinesumer.errors import StateStoreMissingError
 from kinesumer.model.rows import Key, Row, Value
 from kinesumer.ports import (
     AllOf,
@@ -16,8 +17,11 @@ from kinesumer.ports import (
     WriteResult,
 )
 from kinesumer.testing.trial.acceptance.check import (
+    AT_ONCE,
     Check,
+    expect,
     expect_equal,
+    expect_error,
     registrar,
 )
 
@@ -335,3 +339,61 @@ async def the_index_finds_what_was_not_updated_since(stores: Stores) -> None:
             break
         await asyncio.sleep(0.1)
     expect_equal(found, expected)
+
+
+# --- many writers ---------------------------------------------------------------------
+
+
+async def _at_once(stores: Stores, write: Write) -> list[WriteResult]:
+    """Send one write at once for many owners, and return the results."""
+    owners = [f"c{number}" for number in range(AT_ONCE)]
+    writes = (write._replace(set={**write.set, "owner": owner}) for owner in owners)
+    return await asyncio.gather(*map(stores.store.write, writes))
+
+
+@check(0)
+async def of_fifty_writers_on_one_row_exactly_one_wins(stores: Stores) -> None:
+    store, key = stores.store, stores.key()
+    await put(store, key, epoch=0)
+    write = Write(key, Compare("epoch", "=", 0), {"epoch": 1})
+    claims = await _at_once(stores, write)
+    winners = [number for number, claim in enumerate(claims) if claim.applied]
+    expect_equal(len(winners), 1, "writers that won")
+    # Each rejected write learns the winner's row.
+    expected = row(key, epoch=1, owner=f"c{winners[0]}")
+    for claim in claims:
+        expect_equal(claim.row, expected, "the row that a writer learned")
+    expect_equal(await store.get(key), expected)
+
+
+@check(0)
+async def of_fifty_who_create_a_row_exactly_one_does(stores: Stores) -> None:
+    created = await _at_once(stores, Write(stores.key(), ABSENT, replace=True))
+    winners = sum(claim.applied for claim in created)
+    expect_equal(winners, 1, "writers that created the row")
+
+
+# --- the table ------------------------------------------------------------------------
+
+
+@check(0)
+async def a_tables_id_stays_the_same(stores: Stores) -> None:
+    first, second = await stores.store.verify(), await stores.store.verify()
+    expect_equal(second, first)
+    expect(first != "", "the table has no id")
+
+
+@check(0)
+async def a_missing_table_is_reported_by_every_operation(stores: Stores) -> None:
+    store, key = stores.absent, stores.key()
+    for operation in (
+        store.verify(),
+        store.get(key),
+        store.query(key.pk),
+        store.query_not_updated_since(key.pk, "9"),
+        store.write(Write(key, ALWAYS, {"n": 1})),
+        store.write(Write(key, ABSENT, {"n": 1}, replace=True)),
+        store.write(Write(key, ALWAYS, delete=True)),
+    ):
+        with expect_error(StateStoreMissingError):
+            await operation

@@ -10,8 +10,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled, Produced
-from kinesumer.testing.trial.pauses import Event
-from kinesumer.testing.trial.verdict import judge_pauses
+from kinesumer.testing.trial.verdict import Event, judge_pauses
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 SHARD, CHILD, OTHER = (ShardKey(ARN, f"shardId-{n:012}") for n in (0, 1, 7))
