@@ -67,3 +67,9 @@ def log_levels() -> Iterator[None]:
     yield
     for logger, level in zip(loggers, before, strict=True):
         logger.setLevel(level)
+
+
+@pytest.fixture
+def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the leader make its first plan without waiting for other clients."""
+    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)

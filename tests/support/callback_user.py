@@ -13,7 +13,7 @@ from kinesumer import AssignedShard, Record
 from kinesumer.model.owned import RevokeReason
 from kinesumer.ports import Write
 from kinesumer.wire import writes
-from tests.support.one_shard import OLDEST
+from tests.support.clients import OLDEST
 from tests.support.world import APP, InMemory, World
 
 Way = Callable[..., Coroutine[object, object, None]]

@@ -1,6 +1,10 @@
-"""A clock that stands still, and one that is ahead of another."""
+"""Clocks that stand still or are ahead, and waits in real time or the event loop's."""
 
 from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
 
 from kinesumer.ports import Clock
 
@@ -34,3 +38,23 @@ class ClockAhead:
     def wall(self) -> float:
         """Return seconds since 1970."""
         return self._clock.wall() + self.seconds
+
+
+PATIENCE_SECONDS = 60.0  # far longer than any condition needs on a busy machine
+
+
+def wait_until(happened: Callable[[], object], what: str = "") -> None:
+    """Wait until a condition holds. Fail after a timeout."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < deadline, f"it doesn't happen: {what}"
+        time.sleep(0.02)
+
+
+async def until(
+    happened: Callable[[], object], seconds: float = PATIENCE_SECONDS
+) -> None:
+    """Wait until a condition holds, while tasks run. Fail after a timeout."""
+    async with asyncio.timeout(seconds):
+        while not happened():
+            await asyncio.sleep(0.01)

@@ -1,13 +1,17 @@
-"""Run a delivery with simulated user code, and a reader with a consumer of batches."""
+"""Run a delivery to tasks or to a thread, with simulated user code and batches."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kinesumer.blocking.delivery import Records as BlockingRecords
+from kinesumer.blocking.delivery import ThreadDelivery
+from kinesumer.blocking.portal import LoopThread
 from kinesumer.consuming import batch_builder
 from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.delivery_protocol import EngineParts
@@ -19,6 +23,7 @@ from kinesumer.decoding.decoders import OnDecodeError, read_policy
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Batch, Record, Source, memory_size
 from kinesumer.telemetry.api import Telemetry
+from tests.support.clock import StillClock
 from tests.support.faulty import FaultySource
 from tests.support.world import World, batch_of, hold, shard_row
 
@@ -189,3 +194,61 @@ class ReaderDesk:
     async def read(self, count: int, seconds: float = 60.0) -> list[str]:
         await self.world.until(lambda: len(self.records) >= count, seconds)
         return self.texts
+
+
+class ThreadDesk:
+    """Delivers the batches of a test to a thread, as a client without asyncio does.
+
+    Only tests move the clock, so no turn ends by itself, however slow a test is.
+    """
+
+    def __init__(
+        self,
+        decode: Any = None,
+        on_decode_error: OnDecodeError = "raise",
+        *,
+        acks_by_asking: bool = True,
+    ) -> None:
+        self.acked: list[str] = []
+        self.loop_thread = LoopThread(self, lambda: None)
+        self.clock = StillClock(1.0)
+        self.delivery = ThreadDelivery(
+            self.loop_thread,
+            self.clock,
+            acks_by_asking=acks_by_asking,
+            ack=lambda record: self.acked.append(record.sequence_number),
+            policy=read_policy(decode, on_decode_error, self.clock),
+        )
+        self.buffer = PrefetchBuffer(1 << 20)
+        self.records: BlockingRecords[Any] = BlockingRecords(self.delivery, self.start)
+        self.telemetry = CountingTelemetry()
+        self.crossings = 0
+
+    async def __aenter__(self) -> None:
+        call = self.loop_thread.call
+
+        def counted(*arguments: Any) -> Any:
+            self.crossings += 1
+            return call(*arguments)
+
+        self.loop_thread.call = counted  # type: ignore[method-assign,assignment]
+
+    async def __aexit__(self, *_: object) -> None:
+        self.delivery.close()
+
+    async def start(self) -> None:
+        self.delivery.connect(EngineParts(self.buffer, lambda: None, self.telemetry))
+
+    def on_loop(self, function: Callable[[], object]) -> None:
+        async def call() -> None:
+            function()
+
+        self.loop_thread.call(call)
+
+    def put(self, owned: OwnedShard, *numbers: int) -> None:
+        batch = batch_of(owned, *numbers)
+        self.on_loop(lambda: self.buffer.put(batch))
+
+    def done(self, owned: OwnedShard) -> int:
+        self.on_loop(self.delivery.sync_progress)
+        return owned.progress.done

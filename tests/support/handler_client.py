@@ -1,13 +1,26 @@
-"""Run a client with a handler in virtual time, with AWS replaced by memory."""
+"""Run a client with handlers in virtual or real time, with AWS replaced by memory."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random
 from typing import Any
 
+from kinesumer import Config, Kinesumer
 from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.coordination.connections import Connections, Ports
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat import HeartbeatThread
+from kinesumer.coordination.state_store import StoreThread
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.model.positions import Position
-from tests.support.world import Client, World
+from kinesumer.model.streams import Start, Stream
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from tests.support.world import APP, Client, World
 
 TERMS = (
     "batch",
@@ -98,3 +111,76 @@ def committed(world: World, shard_id: str = "shardId-000000000000") -> int:
     log = world.kinesis.stream("orders").shards[shard_id].log
     places = [Position(record.sequence_number) for record in log]
     return places.index(position) + 1
+
+
+class RealTimeClient(Kinesumer):
+    """Runs ``run()`` in real time, with AWS replaced by memory."""
+
+    def __init__(self, handler: Any, *, shards: int = 1, **options: Any) -> None:
+        self._asked = {name: options.pop(name) for name in TERMS if name in options}
+        self.letters = Letters()
+        if "dead_letters" in self._asked:
+            self._asked["dead_letters"] = self.letters.put
+        clock, ids = SystemClock(), map(str, range(1000))
+        self.memory, self.kinesis = MemoryStore(clock), MemoryKinesis(clock)
+        self.kinesis.create_stream("orders", shards)
+        times = {
+            "heartbeat_interval_seconds": 0.1,
+            "lease_duration_seconds": 5.0,
+            "leader_interval_seconds": 0.05,
+            "rebalance_delay_seconds": 0.0,
+        }
+        ports = Ports(
+            clock=clock,
+            random=Random(1),
+            new_id=lambda: next(ids),
+            connect=self._connect,
+        )
+        config = Config(**{**times, **options})
+        super().__init__(APP, client_id="c1", config=config, _ports=ports)
+        self._handler = handler
+
+    @property
+    def group(self) -> GroupConsumer:
+        """What the client runs."""
+        assert self._lifecycle.group is not None
+        return self._lifecycle.group
+
+    def put(self, *texts: str) -> None:
+        """Put records."""
+        for text in texts:
+            self.kinesis.put("orders", text.encode(), text, 0)
+
+    async def run_all(self) -> None:
+        """Run until ``close``, in the client's block."""
+        async with asyncio.timeout(20), self:
+            await self.handle_all()
+
+    async def handle_all(self) -> None:
+        """Run until ``close``."""
+        self._loop = asyncio.get_running_loop()
+        start = Start.TRIM_HORIZON
+        await self.run("orders", self._handler, start=start, **self._asked)
+
+    def close(self) -> None:
+        """End the run, from any thread."""
+        self._loop.call_soon_threadsafe(self.group.delivery.close)
+
+    @asynccontextmanager
+    async def _connect(self, *_: object) -> AsyncIterator[Connections]:
+        thread = StoreThread(self._open_store)
+        try:
+            yield Connections(
+                store=await thread.start(),
+                open_source=self._open_source,
+                heartbeat=partial(HeartbeatThread, thread=thread),
+            )
+        finally:
+            await thread.stop()
+
+    async def _open_source(self, stream: Stream) -> Any:
+        return self.kinesis.source(stream.name)
+
+    @asynccontextmanager
+    async def _open_store(self) -> AsyncIterator[MemoryStore]:
+        yield self.memory

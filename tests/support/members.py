@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
+from kinesumer.consuming.watchdog import InFlightWork
+from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.leader import Leader
+from kinesumer.coordination.member_reports import MemberReports
 from kinesumer.coordination.membership import Event, LeaderElected, SessionRenewed
 from kinesumer.coordination.shard_sync import sync_shards
+from kinesumer.coordination.state_store import StoreThread
 from kinesumer.core import plan
 from kinesumer.core.liveness import Lease
-from kinesumer.model.rows import LeaderRow, MemberRow
-from kinesumer.model.streams import HASH_KEYS, Interval
+from kinesumer.model.rows import LeaderRow, MemberRow, Value
+from kinesumer.model.streams import HASH_KEYS, FanOutUse, Interval
 from kinesumer.ports import Compare, Write
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.context import ClientContext
+from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire import rows, writes
 from tests.support.faulty import FaultyStore
-from tests.support.world import APP, ARN, World
+from tests.support.world import APP, ARN, World, context_of
 
 WHOLE = (Interval(ARN, 0, HASH_KEYS - 1),)
 
@@ -161,3 +170,95 @@ async def lead(
     seat = await sit(fleet, "c0")
     await asyncio.sleep(seconds)
     return fleet, seat
+
+
+class Body:
+    """One client's heartbeater, with its store and its events."""
+
+    def __init__(self, world: World, client_id: str = "c1", **config: Any) -> None:
+        self.world = world
+        self.client_id = client_id
+        self.store = FaultyStore(world.table)
+        self.events: list[tuple[float, Event]] = []
+        self.busy_since: float | None = None
+        self.fan_out: dict[str, FanOutUse] = {}
+        self.context = world.context(client_id, store=self.store, **config)
+        self.heartbeater = Heartbeater(
+            self.context,
+            streams=frozenset({ARN}),
+            notify=self._notify,
+            oldest_work=self._oldest_work,
+            fan_out=lambda: self.fan_out,
+            reports=MemberReports(self.context, lambda: ()),
+        )
+        self.task = world.loop.create_task(self.heartbeater.run())
+
+    def _oldest_work(self) -> InFlightWork | None:
+        since = self.busy_since
+        return (
+            None
+            if since is None
+            else InFlightWork(since, "user code", lambda: "a stack")
+        )
+
+    def _notify(self, event: Event) -> None:
+        self.events.append((self.world.clock.now(), event))
+
+    def events_of(self, kind: type[Event]) -> list[Any]:
+        """Return the events of a kind."""
+        return [event for _, event in self.events if isinstance(event, kind)]
+
+    @property
+    def lease(self) -> Lease:
+        lease: Lease = self.events_of(SessionRenewed)[-1].lease
+        return lease
+
+    @property
+    def row(self) -> MemberRow:
+        return self.world.members()[self.client_id]
+
+    async def registered(self) -> MemberRow:
+        """Wait for the registration, and store a plan. Heartbeats are then regular."""
+        await self.world.until(lambda: self.events_of(SessionRenewed))
+        await self.change(range="", index=0)
+        return self.row
+
+    async def change(self, **values: Value) -> None:
+        """Change attributes of the client's row, as another client would."""
+        key = rows.member_key(APP, self.client_id)
+        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
+
+    def beats(self) -> list[tuple[int, float]]:
+        """Return the heartbeats that the store has confirmed, with their times."""
+        alive = [(at, e) for at, e in self.events if isinstance(e, SessionRenewed)]
+        return [(event.row.beat, at) for at, event in alive]
+
+
+async def registered(world: World) -> Body:
+    """Return a client that is registered and has a plan."""
+    body = Body(world)
+    await body.registered()
+    return body
+
+
+@asynccontextmanager
+async def store_thread(store: MemoryStore) -> AsyncIterator[StoreThread]:
+    """Yield a thread that uses this store. The thread ends with the block."""
+
+    @asynccontextmanager
+    async def open_store() -> AsyncIterator[MemoryStore]:
+        yield store
+
+    thread = StoreThread(open_store)
+    try:
+        yield thread
+    finally:
+        await thread.stop()
+
+
+async def thread_context(thread: StoreThread, **config: Any) -> ClientContext:
+    """Start a thread, and return the context of a client that uses its store."""
+    clock, ids = SystemClock(), map(str, count())
+    config = {"heartbeat_interval_seconds": 0.1, **config}
+    store = await thread.start()
+    return context_of("c1", store, clock, lambda: next(ids), **config)

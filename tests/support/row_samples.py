@@ -1,4 +1,4 @@
-"""Rows of the state store, and the functions that read them."""
+"""Rows of the state store, the functions that read them, and numbers like AWS's."""
 
 from __future__ import annotations
 
@@ -73,3 +73,13 @@ READERS: dict[str, tuple[Callable[[Row], object], Row]] = {
     "leader": (rows.read_leader, LEADER),
     "stream": (rows.read_stream, STREAM),
 }
+
+
+CREATED_AT = 0x5BF4E5C2
+"""The time in seconds at which the shards were created."""
+
+
+def aws_number(shard: int, taken: int, counter: int) -> str:
+    """Return the number of a record that AWS took at a time, given in seconds."""
+    hexa = f"2{CREATED_AT:09x}{shard % 16:x}{counter:016x}00{taken:09x}{shard:08x}2"
+    return str(int(hexa, 16))

@@ -1,4 +1,4 @@
-"""Create fleets and streams for the tests of assignors, and check their plans."""
+"""Create fleets, streams and loads for the tests of assignors, and check plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from kinesumer.core.assignment import Member
-from kinesumer.model.streams import HASH_KEYS, Interval, Range
+from kinesumer.core.load import report_loads
+from kinesumer.model.reports import Load
+from kinesumer.model.streams import HASH_KEYS, Interval, Range, ShardKey
+from kinesumer.testing.embedded_aws.state import MAX_ENTRIES
+from kinesumer.wire.reports import load_text
 
 Shards = dict[str, list[int]]
 Plan = dict[str, Range]
@@ -112,3 +116,12 @@ def fleets(
     weight = st.integers(1, 4) if weights else st.just(1)
     label = st.sampled_from(["", *labels])
     return [Member(f"c{n:02}", draw(weight), draw(lists), draw(label)) for n in ids]
+
+
+def stored_loads(
+    loads: Mapping[tuple[ShardKey, int], Load],
+    streams: frozenset[str],
+    most: int = MAX_ENTRIES,
+) -> str:
+    """Return the text of the loads of shards, by key and starting hash key."""
+    return load_text(report_loads(loads, most), streams)

@@ -1,4 +1,4 @@
-"""A stream in memory that changes while a producer puts records into it."""
+"""Streams in memory for producers: one takes every record, one changes meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, StreamInfo
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.aggregation import MAGIC, hash_key_of, open_records
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
-from tests.support.put_targets import INFO
 
 REFUSED = EntryResult(error_code="ProvisionedThroughputExceededException")
 
@@ -148,3 +147,29 @@ class ToyStream:
                 <= shard.last_hash
             ]
         return found
+
+
+INFO = StreamInfo("arn:aws:kinesis:us-east-1:123456789012:stream/orders", "ACTIVE", 0.0)
+TAKEN = EntryResult(shard_id="shardId-0", sequence_number="1")
+
+
+class PutTarget:
+    """Takes all records. Tests override ``put_records()``."""
+
+    def __init__(self, info: StreamInfo = INFO) -> None:
+        self.info = info
+        self.descriptions = self.listings = 0
+
+    async def describe(self) -> StreamInfo:
+        """Return the description that the test has set."""
+        self.descriptions += 1
+        return self.info
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """Return no shards."""
+        self.listings += 1
+        return []
+
+    async def put_records(self, records: Sequence[Entry]) -> Sequence[EntryResult]:
+        """Take all records."""
+        return [TAKEN] * len(records)

@@ -1,4 +1,8 @@
-"""Run the engine in memory and in virtual time, so that long tests are fast."""
+"""Run the engine in memory and in virtual time, so that long tests are fast.
+
+If a conftest imports ``pytest_pycollect_makeitem`` and ``world``, async tests that use
+``world`` run in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ from functools import wraps
 from itertools import count
 from random import Random
 from typing import Any
+
+import pytest
 
 from kinesumer import Kinesumer
 from kinesumer.config import Config
@@ -29,8 +35,8 @@ from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows
+from tests.support.clock import until
 from tests.support.faulty import FaultyStore
-from tests.support.waiting import until
 
 APP = "app"
 SHARD = "shardId-000000000000"  # a stream's first shard
@@ -292,3 +298,27 @@ def batch_of(owned: OwnedShard, *numbers: int, size: int | None = None) -> Fetch
     owned.queued(len(records))
     size = memory_size(records) if size is None else size
     return FetchedBatch(records, 0, size, None, owned)
+
+
+@pytest.fixture
+def world() -> World:
+    """Return a world in virtual time."""
+    return World(VirtualLoop(Random(0)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> None:
+    """Run async tests with an argument ``world`` on the loop of that world."""
+    is_async_test = name.startswith("test_") and inspect.iscoroutinefunction(obj)
+    if is_async_test and "world" in inspect.signature(obj).parameters:
+        setattr(collector.obj, name, _in_virtual_time(obj))
+
+
+def _in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Any:
+    @wraps(test)
+    def run(**arguments: Any) -> None:
+        loop = arguments["world"].loop
+        loop.run(test(**arguments))
+        assert not loop.failures
+
+    return run

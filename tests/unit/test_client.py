@@ -11,7 +11,7 @@ from kinesumer import Kinesumer
 from kinesumer.errors import ConfigurationError, KinesumerError, ShardsLostError
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
-from tests.support.one_shard import OLDEST, place, shard
+from tests.support.clients import OLDEST, place, shard
 from tests.support.world import APP, ARN, SHARD, InMemory, World, in_virtual_time
 
 # --- what is refused ---

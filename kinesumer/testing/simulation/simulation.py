@@ -18,7 +18,7 @@ from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
-from kinesumer.ops.group import drain, seek
+from kinesumer.ops.group import changes, seek
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.testing.kinesis.limits import Bucket
@@ -266,7 +266,7 @@ class Operator:
         for row in self.sim.store.rows(f"member#{self.sim.scenario.app}"):
             if row.get("drained") and row.get("dead") is not True:
                 try:
-                    await drain.drain(self.context, str(row["sk"]), undo=True)
+                    await changes.drain(self.context, str(row["sk"]), undo=True)
                 except KinesumerError as error:  # the client has died
                     self.sim.checker.note("refused", self.name, str(error))
 
@@ -276,4 +276,6 @@ class Operator:
         # time.
         link = LinkedSource(self.machine, self.random, source, NetworkConditions())
         info = await link.describe()
-        return OpenStream(Stream(info.arn), link, info, Start.LATEST)
+        return OpenStream(
+            Stream(info.arn), link, info, Start.LATEST, self.context.clock
+        )

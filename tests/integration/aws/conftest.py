@@ -12,7 +12,7 @@ from botocore.loaders import create_loader
 
 from kinesumer.aws.session import ClientFactory
 from tests.integration.aws.stub import AwsStub
-from tests.support.virtual_time import pytest_pycollect_makeitem, world
+from tests.support.world import pytest_pycollect_makeitem, world
 
 __all__ = ["pytest_pycollect_makeitem", "world"]
 

@@ -27,13 +27,13 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.testing.memory import MemoryStore
+from tests.support.clock import until
 from tests.support.subscriptions import (
     DEADLINE_SECONDS,
     TRANSPORTS,
     FanOutAws,
     fan_out_aws,
 )
-from tests.support.waiting import until
 from tests.support.world import hold
 
 SHARDS, RECORDS, RECORD_BYTES = 4, 800, 4096

@@ -24,6 +24,8 @@ from kinesumer.errors import (
 )
 from kinesumer.testing import EmbeddedAws
 
+pytestmark = pytest.mark.usefixtures("nobody_else_joins")
+
 TABLE = "kinesumer-state-store"
 QUICK: dict[str, Any] = {
     "heartbeat_interval_seconds": 0.3,
@@ -31,12 +33,6 @@ QUICK: dict[str, Any] = {
 }
 QUICK |= {"rebalance_delay_seconds": 0.1, "leader_interval_seconds": 0.1}
 OLDEST = Start.TRIM_HORIZON
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the first plan be made without waiting for other clients."""
-    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
 
 
 def client(**config: Any) -> Blocking:

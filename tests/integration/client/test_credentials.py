@@ -24,7 +24,9 @@ from kinesumer.handlers import failure_policy
 from kinesumer.handlers.failure_policy import RetryPolicy
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import DEFAULT_ACCOUNT
-from tests.support.key_file import KeyFile
+from tests.support.aws_keys import KeyFile
+
+pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 
 QUICK = Config(
     heartbeat_interval_seconds=0.2,
@@ -33,12 +35,6 @@ QUICK = Config(
     leader_interval_seconds=0.1,
 )
 PROVIDER = f"arn:aws:iam::{DEFAULT_ACCOUNT}:oidc-provider/cluster"
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the first plan be made without waiting for other clients."""
-    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 
 from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.crowd import EXAMPLES
-from tests.support.waiting import wait_until
+from tests.support.clock import wait_until
 
 USER = "postgres"
 TABLES = (EXAMPLES / "postgresql" / "tables.sql").read_text()

@@ -22,8 +22,8 @@ from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.conftest import PostgreSQL
 from tests.integration.examples.crowd import EXAMPLES, ROOT
 from tests.integration.examples.recipes import path
+from tests.support.clock import wait_until
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.process
 

@@ -32,7 +32,7 @@ from tests.integration.examples.recipes import (
     pod,
     unit,
 )
-from tests.support.waiting import wait_until
+from tests.support.clock import wait_until
 
 # The longest time for leaving, according to docs/operations.md.
 HAND_OVER_SECONDS = 16

@@ -13,12 +13,11 @@ from kinesumer.blocking import Producer as BlockingProducer
 from kinesumer.testing import EmbeddedAws
 from tests.integration.producer.test_client import (
     consumed,
-    nobody_else_joins,
     put_all,
     texts,
 )
 
-__all__ = ["nobody_else_joins"]
+pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 
 AUTO: dict[str, Any] = {"mode": "ON_DEMAND", "distribution": "AUTO"}
 NEEDS_KEY = "partition_key is null, but the stream distributes records by their keys"

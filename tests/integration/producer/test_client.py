@@ -27,6 +27,8 @@ from kinesumer import (
 from kinesumer.blocking import Producer as BlockingProducer
 from kinesumer.testing import EmbeddedAws
 
+pytestmark = pytest.mark.usefixtures("nobody_else_joins")
+
 QUICK = Config(
     heartbeat_interval_seconds=0.3,
     lease_duration_seconds=5.0,
@@ -35,12 +37,6 @@ QUICK = Config(
     listing_interval_seconds=1.0,
 )
 KEYS = [f"key-{number}" for number in range(23)]
-
-
-@pytest.fixture(autouse=True)
-def nobody_else_joins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the first plan be made without waiting for other clients."""
-    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
 
 
 async def consumed(data: Iterable[bytes]) -> list[Record]:

@@ -14,8 +14,7 @@ from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.records import RecordBrowser
 from kinesumer.ops.dashboard.server import TOKEN_HEADER
 from tests.integration.ops.dashboard.conftest import served
-from tests.support.dashboard import FakeActions, FakeRecords
-from tests.support.toy_fleet import ToyFleet
+from tests.support.toy_fleet import FakeActions, FakeRecords, ToyFleet
 
 DEEP = b'{"x":' + b"[" * 100_000
 

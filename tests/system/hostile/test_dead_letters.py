@@ -21,7 +21,7 @@ from kinesumer.ops.group.redrive import Filter, StoredLetter, shard_order, to_en
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import refusal
 from tests.integration.ops.cli.conftest import Run, environment, run
-from tests.support.put_targets import INFO
+from tests.support.toy_stream import INFO
 from tests.system.hostile.strategies import json_values
 from tests.unit.handlers.dead_letters.test_targets import (
     LETTER,

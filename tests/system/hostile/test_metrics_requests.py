@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kinesumer.ops.cli import serve
-from tests.support.waiting import wait_until
+from tests.support.clock import wait_until
 
 # Closes a connection with a reset, as load balancers end their probes.
 RESET = struct.pack("ii", 1, 0)

@@ -27,7 +27,7 @@ from kinesumer.model.streams import ShardKey, Stream
 from kinesumer.spark.options.streams import streams_option
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.embedded_aws.faults import Kind
-from tests.support.key_file import KeyFile
+from tests.support.aws_keys import KeyFile
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
 from tests.system.spark.processes import Member, Program, kill, spark_environment

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinesumer.testing import EmbeddedAws, background
-from tests.support.key_file import KeyFile
+from tests.support.aws_keys import KeyFile
 from tests.system.spark.processes import Program, spark_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -14,8 +14,8 @@ import pytest
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.model.records import Record
-from tests.support.thread_desk import ThreadDesk
-from tests.support.waiting import wait_until
+from tests.support.clock import wait_until
+from tests.support.delivery import ThreadDesk
 from tests.support.world import hold
 
 PATIENCE_SECONDS = 30.0

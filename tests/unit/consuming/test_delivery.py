@@ -12,8 +12,8 @@ from kinesumer.consuming.delivery import Records
 from kinesumer.errors import StreamRecreatedError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
+from tests.support.clients import OLDEST, place, shard
 from tests.support.delivery import Desk, deliver, numbers
-from tests.support.one_shard import OLDEST, place, shard
 from tests.support.world import ARN, SHARD, InMemory, World, hold, shard_row
 
 

@@ -10,7 +10,7 @@ from kinesumer import (
     ShardLag,
     ShardPositions,
 )
-from tests.support.one_shard import OLDEST, place, shard
+from tests.support.clients import OLDEST, place, shard
 from tests.support.world import ARN, SHARD, InMemory, World, in_virtual_time
 
 

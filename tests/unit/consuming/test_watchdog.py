@@ -19,7 +19,7 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.clients import Thinking
 from tests.support.faulty import FaultySource
-from tests.support.threads import store_thread, thread_context
+from tests.support.members import store_thread, thread_context
 from tests.support.world import World
 
 SHARD = "orders shardId-000000000000"

@@ -13,7 +13,7 @@ from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.streams import FanOutUse
 from kinesumer.wire import admin_writes, rows, writes
 from kinesumer.wire.reports import read_incidents
-from tests.support.heartbeat import Body, registered
+from tests.support.members import Body, registered
 from tests.support.world import APP, ARN, World
 
 H = 2.0

@@ -10,8 +10,7 @@ import pytest
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.membership import SessionRenewed
 from kinesumer.core.liveness import CLIENTS_PER_SECOND, Lease
-from tests.support.heartbeat import Body, registered
-from tests.support.members import Fleet
+from tests.support.members import Body, Fleet, registered
 from tests.support.world import World
 
 LOOK_SECONDS = 0.5

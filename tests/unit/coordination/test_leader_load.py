@@ -13,7 +13,7 @@ from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import read_snapshot
 from tests.support.members import Fleet, Seat, fleet_of, leader_row, sit
-from tests.support.stored_loads import stored_loads
+from tests.support.shares import stored_loads
 from tests.support.world import APP, ARN, World
 
 SHARDS = 12

@@ -25,8 +25,8 @@ from kinesumer.errors import (
 from kinesumer.model.rows import Key
 from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire import rows
+from tests.support.clients import OLDEST, consume, place, shard
 from tests.support.faulty import FaultyStore
-from tests.support.one_shard import OLDEST, consume, place, shard
 from tests.support.world import APP, ARN, InMemory, World, in_virtual_time
 
 

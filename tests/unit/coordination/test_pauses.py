@@ -15,8 +15,8 @@ from kinesumer.model.streams import Start
 from kinesumer.ops.group import changes, seek
 from kinesumer.ops.group.changes import wait_until_free
 from kinesumer.wire import rows, writes
+from tests.support.clients import consume
 from tests.support.faulty import FaultyStore
-from tests.support.one_shard import consume
 from tests.support.operator import Operator, P, resharded
 from tests.support.world import APP, ARN, InMemory, World
 

@@ -11,8 +11,16 @@ from kinesumer import Record
 from kinesumer.errors import CommitTimeoutError, HandlerFailedError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.rows import ISOLATING_DEATHS, Deaths
-from tests.support.clients import Thinking, numbers, sharing, spread
-from tests.support.one_shard import OLDEST, consume, place, shard
+from tests.support.clients import (
+    OLDEST,
+    Thinking,
+    consume,
+    numbers,
+    place,
+    shard,
+    sharing,
+    spread,
+)
 from tests.support.world import ARN, InMemory, World
 
 

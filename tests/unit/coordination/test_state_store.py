@@ -30,7 +30,7 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.memory import MemoryStore
 from tests.support.faulty import FaultyStore
-from tests.support.threads import store_thread, thread_context
+from tests.support.members import store_thread, thread_context
 from tests.support.world import World
 
 KEY = Key("pk", "sk")

@@ -13,8 +13,7 @@ from kinesumer import Batch, Record
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.invokers import Gate
 from kinesumer.testing.kinesis.streams import AUTO
-from tests.support.handler_client import Runner, committed
-from tests.support.real_time_client import RealTimeClient
+from tests.support.handler_client import RealTimeClient, Runner, committed
 from tests.support.world import World, hold, in_virtual_time
 
 

@@ -14,9 +14,9 @@ from kinesumer import Record
 from kinesumer.errors import HandlerFailedError, KinesumerError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.model.rows import ShardRow
-from tests.support.real_time_client import RealTimeClient, nobody_else_joins
+from tests.support.handler_client import RealTimeClient
 
-__all__ = ["nobody_else_joins"]  # a fixture for all tests here
+pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 
 ONCE = RetryPolicy(max_attempts=1)
 

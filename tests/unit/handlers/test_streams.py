@@ -14,7 +14,7 @@ from kinesumer.dead_letters import DeadLetter
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters import targets
 from kinesumer.handlers.handler import read_run_options
-from tests.support.one_shard import OLDEST
+from tests.support.clients import OLDEST
 from tests.support.world import ARN, InMemory, World, in_virtual_time
 
 ONCE = RetryPolicy(max_attempts=1)

@@ -12,9 +12,9 @@ import pytest
 from kinesumer import Batch, Record
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
-from tests.support.real_time_client import RealTimeClient, nobody_else_joins
+from tests.support.handler_client import RealTimeClient
 
-__all__ = ["nobody_else_joins"]  # a fixture for all tests here
+pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 
 QUICK = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
 

@@ -27,7 +27,7 @@ from kinesumer.producer.record_producer import (
 )
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult
-from tests.support.put_targets import INFO, TAKEN, PutTarget
+from tests.support.toy_stream import INFO, TAKEN, PutTarget
 
 REFUSED = EntryResult(error_code="ProvisionedThroughputExceededException")
 

@@ -20,7 +20,7 @@ from kinesumer.model.streams import StreamInfo
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
-from tests.support.put_targets import INFO, TAKEN, PutTarget
+from tests.support.toy_stream import INFO, TAKEN, PutTarget
 
 SMALL = INFO._replace(max_record_bytes=100)
 

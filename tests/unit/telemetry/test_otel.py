@@ -27,7 +27,7 @@ from kinesumer.telemetry import otel
 from kinesumer.telemetry.otel import Instruments, OpenTelemetry
 from kinesumer.wire.put_records import Entry, EntryResult, aggregate
 from tests.support.clients import Thinking
-from tests.support.put_targets import INFO, TAKEN, PutTarget
+from tests.support.toy_stream import INFO, TAKEN, PutTarget
 from tests.support.world import ARN, Client, World
 
 ORDERS = {

@@ -19,7 +19,7 @@ from kinesumer.model.positions import (
 )
 from kinesumer.model.streams import Start
 from kinesumer.wire.query_offsets import from_json
-from tests.support.aws_numbers import aws_number
+from tests.support.row_samples import aws_number
 
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)
 NUMBER = int(aws_number(6, 0x5C181EEA, 0x67648A17))

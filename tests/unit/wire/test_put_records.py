@@ -21,7 +21,7 @@ from kinesumer.wire.put_records import (
     refusal,
 )
 from tests.support.aggregates import WHOLE
-from tests.support.put_targets import INFO
+from tests.support.toy_stream import INFO
 
 
 def test_results_are_in_the_order_of_the_records() -> None:

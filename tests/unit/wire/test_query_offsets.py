@@ -25,7 +25,7 @@ from kinesumer.model.positions import (
 )
 from kinesumer.model.streams import Start
 from kinesumer.wire.query_offsets import from_json, to_json
-from tests.support.aws_numbers import aws_number
+from tests.support.row_samples import aws_number
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 AT = Start(type="AT_TIMESTAMP", timestamp=5.5)

@@ -35,7 +35,7 @@ from kinesumer.wire.reports import (
     room_bytes,
     row_bytes,
 )
-from tests.support.stored_loads import stored_loads
+from tests.support.shares import stored_loads
 
 A, B = (f"arn:aws:kinesis:us-east-1:123456789012:stream/{name}" for name in "ab")
 BOTH = frozenset({A, B})

@@ -17,7 +17,7 @@ from kinesumer.testing.trial.acceptance.account import PREFIX, policy
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import DEVIATIONS
 from tests.integration.ops.cli.conftest import COMMAND, Run
-from tests.support.waiting import wait_until
+from tests.support.clock import wait_until
 
 RUN_SECONDS = 390
 START_SECONDS = 60

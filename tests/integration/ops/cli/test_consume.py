@@ -29,8 +29,15 @@ from tests.integration.ops.cli.conftest import (
     lines,
     report,
 )
-from tests.support import go_rows, lease_table
-from tests.support.lease_table import LEASES, lease, put
+from tests.support import lease_table
+from tests.support.lease_table import (
+    LEASES,
+    go_checkpoint,
+    go_client,
+    go_shard_cache,
+    lease,
+    put,
+)
 
 TAIL = ("tail", "orders", "--start=TRIM_HORIZON")
 EACH = pytest.mark.parametrize("command", [CONSUME, TAIL], ids=["consume", "tail"])
@@ -294,12 +301,12 @@ def test_a_client_continues_from_a_stopped_go_fleet(
     first = table.put("orders", b"d", explicit_hash_key=0)[1]
     put(
         table,
-        go_rows.client("billing", "host-7kQxZt", then),
-        go_rows.shard_cache("billing", "orders", LOW, HIGH),
+        go_client("billing", "host-7kQxZt", then),
+        go_shard_cache("billing", "orders", LOW, HIGH),
         # The Go client left the parent unfinished, and then began at the child's tip.
-        go_rows.checkpoint("billing", "orders", P, numbers[1], then),
-        go_rows.checkpoint("billing", "orders", LOW, first, then),
-        go_rows.checkpoint("another", "orders", HIGH, "9", then),
+        go_checkpoint("billing", "orders", P, numbers[1], then),
+        go_checkpoint("billing", "orders", LOW, first, then),
+        go_checkpoint("another", "orders", HIGH, "9", then),
     )
     table.put("orders", b"e", explicit_hash_key=0)
     table.put("orders", b"f", explicit_hash_key=1 << 127)

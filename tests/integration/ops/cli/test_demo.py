@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.ops.cli.conftest import COMMAND
-from tests.support.waiting import wait_until
+from tests.support.clock import wait_until
 
 DEMO_SECONDS = 180
 START_SECONDS = 60

@@ -28,7 +28,7 @@ from tests.integration.ops.cli.conftest import (
     put_orders,
     report,
 )
-from tests.support.promql_evaluation import Scrape, evaluate, read_scrape
+from tests.support.promql import Scrape, evaluate, read_scrape
 from tests.support.terminal import Terminal
 
 ROOT = Path(__file__).parents[4]

@@ -19,8 +19,7 @@ from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
 from kinesumer.ops.dashboard.server import AppList, Guard, Server, listen, serving
-from tests.support.dashboard import CountedFleet, FakeActions
-from tests.support.toy_fleet import Clock
+from tests.support.toy_fleet import Clock, CountedFleet, FakeActions
 
 ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")

@@ -27,8 +27,7 @@ from tests.integration.ops.dashboard.conftest import (
     served,
     shown_page,
 )
-from tests.support.dashboard import FakeRecords
-from tests.support.toy_fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import FakeRecords, ToyFleet, arn_of
 
 IMAGES = Path(__file__).parents[4] / "docs" / "img"
 HOUR_SECONDS, STEP_SECONDS = 3600, 10

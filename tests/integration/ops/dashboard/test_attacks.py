@@ -24,8 +24,7 @@ from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.server import TOKEN_HEADER
 from tests.integration.ops.dashboard.conftest import Served, served, shown_page
-from tests.support.dashboard import CountedFleet, FakeActions
-from tests.support.toy_fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import CountedFleet, FakeActions, ToyFleet, arn_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

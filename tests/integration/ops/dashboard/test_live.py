@@ -26,7 +26,7 @@ from kinesumer.ports import StateStore
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.integration.ops.dashboard.conftest import served, shown_page
-from tests.support.waiting import until
+from tests.support.clock import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.process]
 

@@ -18,8 +18,7 @@ from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
 from kinesumer.ops.dashboard.server import AppList
 from kinesumer.ops.group.snapshot import AppSummary, apps_report
 from tests.integration.ops.dashboard.conftest import served, shown_page
-from tests.support.dashboard import FakeRecords
-from tests.support.toy_fleet import arn_of, shard, small
+from tests.support.toy_fleet import FakeRecords, arn_of, shard, small
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

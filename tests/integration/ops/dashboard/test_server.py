@@ -18,8 +18,13 @@ from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
 from kinesumer.ops.dashboard.server import TOKEN_HEADER, page_files
 from kinesumer.ops.group.connect import NO_ROLES
 from tests.integration.ops.dashboard.conftest import Served, served
-from tests.support.dashboard import CountedFleet, FakeActions, FakeRecords
-from tests.support.toy_fleet import ToyFleet, arn_of
+from tests.support.toy_fleet import (
+    CountedFleet,
+    FakeActions,
+    FakeRecords,
+    ToyFleet,
+    arn_of,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

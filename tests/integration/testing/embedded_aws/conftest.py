@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import Credentials
 from kinesumer.testing.embedded_aws.state import Control
-from tests.support.pushed_events import Events
+from tests.support.subscriptions import Events
 
 FIRST_SHARD = "shardId-000000000000"
 

@@ -13,7 +13,7 @@ from botocore.exceptions import EventStreamError
 from kinesumer.testing import EmbeddedAws, Limits
 from kinesumer.testing.kinesis.subscription import Subscription
 from kinesumer.wire.event_stream import decode_event, decode_frame
-from tests.support.pushed_events import DELIVERY_SECONDS, Events, put
+from tests.support.subscriptions import DELIVERY_SECONDS, Events, put
 
 Subscribe = Callable[..., Awaitable[Events]]
 

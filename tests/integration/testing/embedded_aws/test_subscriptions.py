@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kinesumer.testing import EmbeddedAws
-from tests.support.pushed_events import Events, put
+from tests.support.subscriptions import Events, put
 
 Subscribe = Callable[..., Awaitable[Events]]
 

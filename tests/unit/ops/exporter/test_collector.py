@@ -36,7 +36,7 @@ from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import Observation, observe
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import report
-from tests.support.stored_loads import stored_loads
+from tests.support.shares import stored_loads
 from tests.support.world import APP, World, in_virtual_time
 
 NO_CLIENTS: ClientFactory = SimpleNamespace()  # type: ignore[assignment]

@@ -18,8 +18,7 @@ from kinesumer.ops.exporter.metrics import (
     PREFIX,
     SHARD_STATES,
 )
-from tests.support.promql import named
-from tests.support.promql_evaluation import evaluate, read_scrape
+from tests.support.promql import evaluate, named, read_scrape
 
 ROOT = Path(__file__).parents[4]
 DASHBOARD = json.loads((ROOT / "observability" / "grafana.json").read_text())

@@ -10,7 +10,7 @@ from kinesumer.ops.group.loads import PlanReport, Rates
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from tests.support.doctor import ARN, HALF, member, row, snapshot
-from tests.support.stored_loads import stored_loads
+from tests.support.shares import stored_loads
 
 STREAMS = frozenset({ARN})
 LOW, HIGH = row(0, "a"), row(1, "b")

@@ -30,7 +30,7 @@ from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.aggregation import hash_key_of
 from kinesumer.wire.put_records import Entry, EntryResult
-from tests.support.put_targets import INFO, PutTarget
+from tests.support.toy_stream import INFO, PutTarget
 
 THROTTLED = EntryResult(error_code="ProvisionedThroughputExceededException")
 HALF = HASH_KEYS // 2
