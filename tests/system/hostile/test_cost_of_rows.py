@@ -1,24 +1,39 @@
-"""Test that the values of a row take time and memory in proportion to their size."""
+"""Test that rows cost time and memory in proportion to their size, also for status."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from operator import itemgetter
 
+import boto3
 import pytest
+from rich.cells import cell_len
 
 from kinesumer.coordination.store_queries import MAX_STREAM_QUERIES, read_range
 from kinesumer.core import claims, plan
 from kinesumer.core.plan import Assignment
-from kinesumer.model.rows import MemberRow, Row, StreamRow
+from kinesumer.model.rows import LeaderRow, MemberRow, Row, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey, Start
-from kinesumer.ops.cli.console import print_lines
+from kinesumer.ops.cli import console
+from kinesumer.ops.cli.console import Names, print_lines, table
 from kinesumer.ops.cli.tables import status_tables
+from kinesumer.ops.group import status
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
-from kinesumer.ops.group.status import report
+from kinesumer.runtime.text import escape_unprintable
+from kinesumer.testing import EmbeddedAws
 from kinesumer.wire import rows
 from kinesumer.wire.reports import MAX_READ_LETTERS, read_loads
+from kinesumer.wire.rows import STATE_STORE
+from tests.integration.ops.cli.conftest import (
+    Run,
+    aws,
+    environment,
+    run,
+    stopped_app,
+)
+from tests.integration.ops.cli.conftest import report as report_of
 from tests.support.clients import counts, numbers, settled, spread
 from tests.support.row_edits import member_key, spoil
 from tests.support.steps import growth, peak_bytes
@@ -155,7 +170,7 @@ def test_the_work_of_reporting_incidents_and_failures_is_bounded(line: str) -> N
         text = "\n".join([line] * lines)
         row = {**MEMBER, "incidents": text, "failures": text}
         fleet = FleetView(Snapshot([rows.read_member(row)], None, [], {}))
-        return lambda: report("app", "table", fleet)
+        return lambda: status.report("app", "table", fleet)
 
     assert growth(work, 20_000) < 2
 
@@ -168,7 +183,85 @@ def test_a_forged_report_shows_no_control_characters(
     member = rows.read_member({**MEMBER, attribute: forged})
     stream = StreamRow(ARN, 1.0, Start.LATEST, baseline=True)
     fleet = FleetView(Snapshot([member], None, [stream], {ARN: []}))
-    print_lines(status_tables(report("app", "table", fleet)))
+    print_lines(status_tables(status.report("app", "table", fleet)))
     shown = capsys.readouterr().out
     assert all(letter.isprintable() or letter == "\n" for letter in shown)
     assert ("KMS key" in shown) is (attribute == "incidents")
+
+
+__all__ = ["aws", "environment", "run", "stopped_app"]
+
+
+def test_the_commands_name_unreadable_rows_and_show_the_others(
+    stopped_app: EmbeddedAws, run: Run
+) -> None:
+    stored = boto3.resource("dynamodb").Table(STATE_STORE)
+    rows = stored.scan()["Items"]
+    broken_shard, _ = sorted((r for r in rows if "epoch" in r), key=itemgetter("sk"))
+    for row in (
+        {"pk": "member#a", "sk": "c1", "session": None},
+        {"pk": "leader#a", "sk": "leader", "leader_epoch": {"a": 1}},
+        {"pk": "group#a", "sk": f"stream#{ARN}", "stream_created_at": b"1"},
+        broken_shard | {"epoch": "?"},
+    ):
+        stored.put_item(Item=row)
+    answer = report_of(run("status", "--app=a", "--json", "--no-lag"))
+    problems = " ".join(answer["problems"])
+    assert "sk='c1': attribute session '{\"NULL\": true}' can't be read" in problems
+    assert "sk='leader': attribute session is missing" in problems
+    assert f"sk='stream#{ARN}': attribute stream_created_at" in problems
+    assert "shardId-000000000000': attribute epoch '?' can't be read" in problems
+    [stream] = answer["streams"]
+    assert [s["shard_id"] for s in stream["shards"]] == ["shardId-000000000001"]
+    assert "sk='c1'" in run("status", "--app=a", "--no-lag").stdout
+    shown = report_of(run("distribution", "--app=a", "--json"))
+    problems = " ".join(shown["problems"])
+    assert f"sk='stream#{ARN}': attribute stream_created_at" in problems
+
+
+def test_the_work_of_status_is_linear_in_the_fleet() -> None:
+    def work(size: int) -> Callable[[], object]:
+        step = HASH_KEYS // size
+        bounds = [(n * step, (n + 1) * step - 1) for n in range(size)]
+        members = [
+            MemberRow(f"c{n:05}", f"s{n}", range=(Interval(ARN, *bounds[n]),))
+            for n in range(size)
+        ]
+        shards = [
+            ShardRow(ShardKey(ARN, f"shardId-{n}"), *bounds[n], Start.LATEST)._replace(
+                owner=f"s{n}", owner_id=f"c{n:05}", ready=True
+            )
+            for n in range(size)
+        ]
+        stream = StreamRow(ARN, 1.0, Start.LATEST, baseline=True)
+        leader = LeaderRow("s0", "c00000", 1)
+        snapshot = Snapshot(members, leader, [stream], {ARN: shards})
+
+        def report_status() -> None:
+            answer = status.report("a", "table", FleetView(snapshot))
+            assert answer.streams[0].states == {"owned": size}
+            assert {member.shards for member in answer.members} == {1}
+
+        return report_status
+
+    assert growth(work) < 5
+
+
+@pytest.mark.parametrize("letter", ["x", "店", "\u0301", "\0"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_name_of_any_length_is_measured_a_few_times(
+    monkeypatch: pytest.MonkeyPatch, letter: str, wide: bool
+) -> None:
+    measured = 0
+
+    def count(text: str) -> int:
+        nonlocal measured
+        measured += len(text)
+        return cell_len(text)
+
+    monkeypatch.setattr(console, "cell_len", count)
+    size = 100_000
+    rows: list[list[str | Names]] = [[Names([letter * size, letter * size]), "1"]]
+    escaped = 2 * len(escape_unprintable(letter)) * size
+    print_lines(table(("owner", "shards"), rows), wide=wide)
+    assert measured < 3 * escaped

@@ -12,8 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from tests.system.mutants.catalogue import MUTANTS
-from tests.system.mutants.mutant import Mutant
+from tests.system.mutants.catalogue import MUTANTS, Mutant
 from tests.system.mutants.runner import Effort, Verdict, judge
 
 NAME, RULE = 58, 46

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.system.mutants.mutant import Mutant, plant
+from tests.system.mutants.catalogue import Mutant, plant
 
 LIMIT_SECONDS = 600.0
 

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.system.mutants import survey
-from tests.system.mutants.catalogue import FILES, MUTANTS, read_mutants
-from tests.system.mutants.mutant import ROOT, Mutant, mutate
+from tests.system.mutants.catalogue import (
+    FILES,
+    MUTANTS,
+    ROOT,
+    Mutant,
+    mutate,
+    read_mutants,
+)
 from tests.system.mutants.operators import Edit
 from tests.system.mutants.runner import Effort, judge
 

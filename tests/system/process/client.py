@@ -1,9 +1,18 @@
-"""One client process of a fleet: its control and its journal."""
+"""One client process of a fleet, forked from a server that has imported the library.
+
+Starting Python and importing the library takes half a second of CPU time. Fleets start
+hundreds of processes, so these share one import.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
-from collections.abc import Mapping
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +20,6 @@ from typing import Any
 from kinesumer.testing.trial.journal import Handled, Journal, Note, now
 from tests.system.process import worker
 from tests.system.process.cable import Cable
-from tests.system.process.launch import CONTEXT, ForkedProcess
 from tests.system.process.worker import Settings
 
 
@@ -84,3 +92,72 @@ class Client:
             self._is_read = self.process.poll() is not None
             self._read.follow()
         return self._read
+
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.system.process.preload"])
+# Scenarios run on several threads, and each start of a process polls all the others.
+# If two threads polled one process, only one of them would get its exit status.
+_LOCK = threading.Lock()
+
+
+class ForkedProcess:
+    """A process that calls a function, with some methods of ``subprocess.Popen``."""
+
+    def __init__(
+        self,
+        target: Callable[..., int | None],
+        arguments: tuple[Any, ...],
+        log: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._process = CONTEXT.Process(
+            target=_run, args=(target, arguments, str(log), dict(environment))
+        )
+        log.touch()
+        with _LOCK:
+            self._process.start()
+        self.returncode: int | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None while the process runs."""
+        if self.returncode is None:
+            with _LOCK:
+                self.returncode = self._process.exitcode
+        return self.returncode
+
+    def wait(self) -> int:
+        """Wait for the end of the process, and return its exit status."""
+        while (status := self.poll()) is None:
+            time.sleep(0.005)
+        return status
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the process, and wait for its end."""
+        self.send_signal(signal.SIGKILL)
+        self.wait()
+
+
+def _run(
+    target: Callable[..., int | None],
+    arguments: tuple[Any, ...],
+    log: str,
+    environment: Mapping[str, str],
+) -> None:
+    output = os.open(log, os.O_WRONLY | os.O_APPEND)
+    for standard in (sys.stdout, sys.stderr):
+        os.dup2(output, standard.fileno())
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.exit(target(*arguments))

@@ -9,8 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from kinesumer.testing import EmbeddedAws, Limits, background
-from tests.system.process.fleet import Fleet
-from tests.system.process.scenarios import AT_ONCE, Ahead, Scenario
+from tests.system.process.fleet import AT_ONCE, Ahead, Fleet, Scenario
 
 SUBSCRIPTION_SECONDS = 8.0
 

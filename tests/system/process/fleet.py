@@ -6,10 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 from botocore.session import Session
 
 from kinesumer import Stream
@@ -21,8 +23,7 @@ from kinesumer.testing.trial.oracle import Run, Verdict
 from kinesumer.testing.trial.processes import isolated_environment
 from tests.system.chaos.timing import Deliveries, in_order
 from tests.system.process.cable import Cable
-from tests.system.process.client import Client
-from tests.system.process.launch import ForkedProcess
+from tests.system.process.client import Client, ForkedProcess
 from tests.system.process.producer import Producer
 from tests.system.process.state import Snapshot, Watcher
 from tests.system.process.worker import Settings
@@ -330,3 +331,24 @@ class Fleet:
             yield from map(str, client.events[-5:])
             yield f"its whole log: {client.log}"
             yield from client.log.read_text().splitlines()[-30:]
+
+
+AT_ONCE = 4  # scenarios that run at the same time; they mostly wait
+
+Scenario = Callable[["Fleet"], None]
+Ahead = Callable[[Scenario], Future[list[str]]]
+
+
+def scenario(play: Scenario) -> Callable[[Ahead], None]:
+    """Return a test that waits for the result of a scenario."""
+
+    def test(ahead: Ahead) -> None:
+        for figure in ahead(play).result():
+            print(figure)
+
+    test.__name__ = play.__name__
+    test.__module__ = play.__module__
+    test.__doc__ = play.__doc__
+    test.scenario = play  # type: ignore[attr-defined]
+    marked: Callable[[Ahead], None] = pytest.mark.process(test)
+    return marked

@@ -1,7 +1,10 @@
-"""Test that spark-submit and Spark Connect find the format by themselves."""
+"""Test that spark-submit, Spark Connect and the quickstart run as documented."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinesumer.testing import EmbeddedAws
+from tests.integration.docs.pages import ROOT, blocks
 from tests.system.spark import plain_job
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
 
@@ -55,3 +59,27 @@ def test_connect_needs_no_registration(
 ) -> None:
     job = [sys.executable, JOB]
     assert copied_by(job, [spark_connect], spark_aws, tmp_path) == sorted(RECORDS)
+
+
+def test_the_program_prints_the_amounts_of_all_shards(tmp_path: Path) -> None:
+    [script] = [block.text for block in blocks("bash") if block.page == "docs/spark.md"]
+    found = re.search(
+        r"^cat > (\S+) <<'PYTHON'\n(.*?)^PYTHON$\n(.*)", script, re.M | re.S
+    )
+    assert found is not None
+    file, program, last = found.groups()
+    assert last == f"python {file}\n"
+    (tmp_path / file).write_text(program)
+    done = subprocess.run(
+        [sys.executable, file],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\|shardId-\d+ *\|(.*)\|$", done.stdout, re.M)
+    assert len(rows) == 4
+    counts = [[int(cell) for cell in row.split("|")] for row in rows]
+    assert 1000 in [sum(column) for column in zip(*counts, strict=True)]

@@ -1,4 +1,4 @@
-"""Test putting and reading records, and the limits of both."""
+"""Test putting and reading records, the limits of both, and dry runs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.integration.testing.embedded_aws.conftest import iterator
 SHARD = "shardId-000000000000"
 MIB = 1 << 20
 DAY = 86_400
+START = {"Type": "TRIM_HORIZON"}
 
 
 async def read(
@@ -212,3 +213,58 @@ async def test_a_record_is_as_large_as_the_stream_allows(
     assert (await refused(put(10 * MIB + 1))).code == "InvalidArgumentException"
     call = kinesis.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10_241)
     assert (await refused(call)).code == "ValidationException"
+
+
+# --- dry runs -------------------------------------------------------------------------
+
+
+async def test_a_dry_run_has_no_effect_and_says_so(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders")
+    answer = await kinesis.register_stream_consumer(
+        StreamARN=arn, ConsumerName="billing"
+    )
+    consumer = answer["Consumer"]["ConsumerARN"]
+    answer = await kinesis.get_shard_iterator(
+        StreamARN=arn, ShardId=SHARD, ShardIteratorType="TRIM_HORIZON"
+    )
+    iterator = answer["ShardIterator"]
+    entry = {"Data": b"x", "PartitionKey": "k"}
+    for call in (
+        kinesis.get_records(ShardIterator=iterator, DryRun=True),
+        kinesis.get_shard_iterator(
+            StreamARN=arn, ShardId=SHARD, ShardIteratorType="LATEST", DryRun=True
+        ),
+        kinesis.put_record(StreamARN=arn, DryRun=True, **entry),
+        kinesis.put_records(StreamARN=arn, Records=[entry], DryRun=True),
+        kinesis.subscribe_to_shard(
+            ConsumerARN=consumer, ShardId=SHARD, StartingPosition=START, DryRun=True
+        ),
+    ):
+        assert (await refused(call)).code == "DryRunOperationException"
+    answer = await kinesis.get_records(ShardIterator=iterator)
+    assert answer["Records"] == []
+    answer = await kinesis.subscribe_to_shard(  # none began less than 5 s ago
+        ConsumerARN=consumer, ShardId=SHARD, StartingPosition=START
+    )
+    answer["EventStream"].close()
+
+
+async def test_a_dry_run_is_refused_like_the_call(
+    aws: EmbeddedAws, kinesis: Any, refused: Any
+) -> None:
+    arn = aws.create_stream("orders")
+    put = {"Data": b"x", "PartitionKey": "k", "DryRun": True}
+    call = kinesis.put_record(StreamARN=f"{arn}x", **put)
+    assert (await refused(call)).code == "ResourceNotFoundException"
+    call = kinesis.subscribe_to_shard(
+        ConsumerARN=f"{arn}/consumer/billing:1",
+        ShardId=SHARD,
+        StartingPosition=START,
+        DryRun=True,
+    )
+    assert (await refused(call)).code == "ResourceNotFoundException"
+    aws.deny("kinesis:PutRecord")
+    call = kinesis.put_record(StreamARN=arn, **put)
+    assert (await refused(call)).code == "AccessDeniedException"

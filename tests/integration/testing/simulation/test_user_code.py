@@ -1,14 +1,27 @@
-"""Test that, under faults, ``run()`` loses no record and skips no unhandled one."""
+"""Test handlers, callbacks, deadly records and turns of user code under faults."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.core.work_queue import KeyedWork, OrderedWork
-from kinesumer.testing.simulation.run import Outcome, draw_run, execute_run, parse_rates
-from kinesumer.testing.simulation.scenarios import Scenario
+from kinesumer.runtime.clock import MAX_YIELD_SECONDS
+from kinesumer.testing.simulation.run import (
+    Outcome,
+    draw_run,
+    execute_run,
+    parse_rates,
+    play,
+)
+from kinesumer.testing.simulation.scenarios import CALLBACKS, Scenario
+from kinesumer.testing.simulation.simulation import Simulation
+from tests.integration.testing.simulation.scenario import held_by, simulate, steady
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
@@ -66,3 +79,102 @@ def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(KeyedWork, "_take", forgets_busy_keys)
     assert simulated(2, concurrency=4).predicate == "I9"
+
+
+CALLBACK_WAYS: list[dict[str, Any]] = [
+    {},
+    {"batches": True},
+    {"commit": "manual", "aggregated": 0.2},
+    {"commit": "manual", "batches": True, "tasks": 3},
+    {"concurrency": 1},
+    {"concurrency": 4},
+]
+CALLBACK_FAULTS = (
+    "crash,stall:1:30,store_cut:1,store_down:0.5:20,split,merge,deploy:1,seek,pause,"
+    "fail:2,hang:0.5"
+)
+
+
+def test_calls_and_records_keep_their_order_under_faults() -> None:
+    counts: Counter[str] = Counter()
+    for seed, way in enumerate(
+        CALLBACK_WAYS
+    ):  # one run alone does not have all reasons
+        scenario = replace(CALLBACKS, **way)
+        simulation = Simulation(scenario, seed)
+        play(
+            simulation,
+            Outcome(draw_run(scenario, seed, 2, parse_rates(CALLBACK_FAULTS))),
+        )
+        counts += simulation.checker.calls.counts
+    assert counts["moved"] > 30
+    assert {"ended", "lost", "paused", "seeked"} <= counts.keys()
+
+
+POISON_WAYS: list[dict[str, Any]] = [
+    {"batches": True},
+    {"concurrency": 4},
+    {"fan_out": 1.0, "subscription_seconds": 20},
+    {"commit": "manual", "aggregated": 0.2},
+    {"commit": "manual", "batches": True, "tasks": 3},
+    {"commit": "manual", "fan_out": 0.5},
+]
+
+
+@pytest.mark.parametrize("way", POISON_WAYS, ids=str)
+def test_no_other_record_is_named_or_set_aside_under_faults(
+    way: dict[str, Any],
+) -> None:
+    scenario = Scenario("deadly", shards=(4, 2), **way)
+    simulation = Simulation(scenario, 3)
+    rates = parse_rates("all,poison:1")
+    play(simulation, Outcome(draw_run(scenario, 3, 2, rates)))
+    assert simulation.deadly.named
+
+
+def test_no_task_gets_an_isolated_record_while_another_task_has_one() -> None:
+    way: dict[str, Any] = {"commit": "manual", "batches": True, "tasks": 3}
+    scenario = Scenario("deadly", members=2, shards=(6,), **way)
+    simulation = Simulation(scenario, 2)
+    rates = parse_rates("poison:2,crash:0.5")
+    play(simulation, Outcome(draw_run(scenario, 2, 3, rates)))
+    assert simulation.deadly.named
+    assert simulation.deadly.most_deaths == 5
+
+
+# The longest time that a record takes in user code.
+BLOCK_SECONDS = 2.0
+# The longest time from one slice of the event loop to the next.
+STEP_SECONDS = BLOCK_SECONDS + TURN_SECONDS + MAX_YIELD_SECONDS
+CLAIMED = 3
+# The response to the claim, and those to up to three requests for records, wait for a
+# slice each. Then the shard waits for the turns of those that were claimed with it.
+MOST_SECONDS = (4 + CLAIMED) * STEP_SECONDS
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("concurrency", [0, 1, 4])
+def test_a_claimed_shards_first_records_wait_for_a_few_calls_only(
+    seed: int, concurrency: int
+) -> None:
+    async def play(sim: Simulation) -> None:
+        await steady(sim)
+        other, blocked = sim.processes
+        assert len(held_by(sim, blocked)) == CLAIMED
+        # Records arrive much faster than they are handled.
+        blocked.user_code.block_each(BLOCK_SECONDS, 1e6)
+        await asyncio.sleep(60)
+        other.leave()
+        await asyncio.sleep(60)
+        sim.end_faults()
+        sim.producing = False
+
+    sim = simulate(play, seed, members=2, shards=(6,), concurrency=concurrency)
+    waits = {
+        trace.shard_id: ownership.started_at - ownership.claimed_at
+        for trace in sim.checker.shards.values()
+        for ownership in trace.ownerships.values()
+        if ownership.claimed_at > 80 and ownership.started_at is not None
+    }
+    assert len(waits) == CLAIMED
+    assert max(waits.values()) <= MOST_SECONDS

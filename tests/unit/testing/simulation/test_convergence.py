@@ -98,3 +98,19 @@ def test_i12_a_share_that_is_too_large() -> None:
         ViolationError, match=r"I12 .* \[0, 4\] shards, even .* \[2, 2\]"
     ):
         settle(upset)
+
+
+def test_a_process_that_will_be_killed_or_leaves_does_not_stay() -> None:
+    async def play(sim: Simulation) -> None:
+        await sim.start_all()
+        await asyncio.sleep(10)
+        killed, leaving, left = sim.processes
+        killed.kill()
+        leaving.leave()
+        assert killed.alive
+        assert [p.stays for p in sim.processes] == [False, False, True]
+        killed.end_faults()
+        assert killed.stays
+        assert left.stays
+
+    Simulation(Scenario(members=3, shards=(4,)), seed=1).run(play)

@@ -1,16 +1,15 @@
-"""Test that the documented policies suffice for dead letters, without excess.
-
-moto's server enforces the policies of ``schema/iam/`` for SQS and S3, the embedded AWS
-for Kinesis.
-"""
+"""Test that dead letters, keys and schemas need exactly the documented rights."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from botocore.session import get_session
@@ -19,19 +18,35 @@ from moto.server import ThreadedMotoServer
 
 from kinesumer import (
     AccessDeniedError,
+    FatalError,
     Kinesumer,
     KinesumerError,
+    Producer,
+    PutFailedError,
     Record,
     RetryPolicy,
     Start,
+    Stream,
 )
 from kinesumer.aws.session import ClientFactory
-from kinesumer.errors import FatalError
+from kinesumer.consuming import key_failures
+from kinesumer.core.backoff import Backoff
 from kinesumer.handlers.dead_letters.letter import ReadableDeadLetters
 from kinesumer.handlers.dead_letters.targets import open_readable
+from kinesumer.schemas import GlueDecoder
+from kinesumer.testing import record
 from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import Run, error_text
-from tests.system.security.conftest import ELSEWHERE, QUICK, Accounts
+from tests.support.glue_registry import glue_data, serve_glue_registry
+from tests.system.security.conftest import (
+    ELSEWHERE,
+    EXTERNAL_ID,
+    KEY,
+    QUICK,
+    READING,
+    WRITING,
+    Accounts,
+)
 from tests.system.security.documents import (
     Document,
     Grant,
@@ -41,6 +56,7 @@ from tests.system.security.documents import (
     grants,
     without,
 )
+from tests.system.security.test_least_privilege import client as client_of
 from tests.unit.handlers.dead_letters.test_targets import LETTER
 
 POLICIES = "dead-letters", "redrive"
@@ -217,3 +233,137 @@ def test_a_client_names_what_it_lacks_to_keep_letters(
             accounts.enforce("consumer", "dead-letters", removed=removed)
             with pytest.raises(KinesumerError, match=removed.action):
                 asyncio.run(bury(accounts, target))
+
+
+@pytest.fixture
+def encrypted(accounts: Accounts, impatient: None) -> Accounts:
+    """Accounts whose streams are encrypted."""
+    for stream in accounts.aws._state.kinesis.streams.values():
+        stream.key_id = KEY
+    return accounts
+
+
+def enforce_without_keys(accounts: Accounts, policies: tuple[str, ...]) -> None:
+    """Enforce policies without their statements about keys."""
+    accounts.aws.allow()
+    for name in policies:
+        policy = document(name)
+        statements = [s for s in policy["Statement"] if s["Resource"] != "${KEY_ARN}"]
+        assert len(statements) == len(policy["Statement"]) - 1
+        caller = "*:assumed-role/*" if name.endswith("-role") else "*:user/*"
+        less = filled(policy | {"Statement": statements}, accounts._names(name))
+        accounts.aws.restrict(less, caller)
+
+
+async def test_a_client_reads_encrypted_streams_with_its_policies_only(
+    encrypted: Accounts,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(key_failures, "REPAIR_BACKOFF", Backoff(0.1, 0.1))
+    enforce_without_keys(encrypted, READING)
+    encrypted.put(3)
+    names = {"kms:Decrypt on arn:aws:kms:us-east-1:" + a for a in ("000", "210")}
+    data: set[bytes] = set()
+    async with client_of(encrypted, "one") as one:
+
+        async def consume() -> None:
+            async for record in one.consume(
+                encrypted.streams, start=Start.TRIM_HORIZON
+            ):
+                data.add(record.data)
+
+        task = asyncio.create_task(consume())
+        async with asyncio.timeout(60):
+            while not all(name in caplog.text for name in names):
+                await asyncio.sleep(0.05)
+        assert not data
+        encrypted.enforce(*READING)
+        async with asyncio.timeout(60):
+            while len(data) < encrypted.count:
+                await asyncio.sleep(0.05)
+        await one.leave()
+        await task
+
+
+async def test_a_denied_put_names_the_right_that_kms_denies(
+    encrypted: Accounts,
+) -> None:
+    theirs = Stream(
+        encrypted.payments, role_arn=encrypted.role, external_id=EXTERNAL_ID
+    )
+    for stream in (Stream("orders"), theirs):
+        enforce_without_keys(encrypted, WRITING)
+        with pytest.raises(PutFailedError) as raised:
+            async with Producer(stream) as producer:
+                await producer.put(b"x", partition_key="k")
+        cause = raised.value.__cause__
+        assert isinstance(cause, AccessDeniedError)
+        assert cause.action == "kms:GenerateDataKey"
+        assert cause.resource.endswith(f":key/{KEY}")
+        encrypted.enforce(*WRITING)
+        async with Producer(stream) as producer:
+            await producer.put(b"x", partition_key="k")
+
+
+def test_a_viewer_sees_the_lag_of_an_encrypted_stream(
+    encrypted: Accounts, run: Run
+) -> None:
+    asyncio.run(encrypted.consume_once("orders"))
+    for is_complete in (False, True):
+        encrypted.enforce("viewer", "viewer-records")
+        if not is_complete:
+            encrypted.aws.deny("kms:Decrypt")
+        result = run("status", "--app=app", "--json")
+        [stream] = json.loads(result.output)["streams"]
+        problem = stream["lag_problem"]
+        assert (problem is None) is is_complete
+        assert is_complete or "kms:Decrypt" in problem
+
+
+@contextmanager
+def enforced_policies() -> Iterator[None]:
+    """Let moto enforce policies for the block only. It denies the administrator too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)
+        yield
+
+
+async def decoded(id: UUID) -> object:
+    decode = GlueDecoder()
+    value = decode(record(glue_data(id, b"5")))
+    return await value if inspect.isawaitable(value) else value
+
+
+async def test_schemas_are_read_with_exactly_their_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serve_glue_registry() as registry:
+        for name, value in {
+            "AWS_ENDPOINT_URL": registry.url,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "administrator",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }.items():
+            monkeypatch.setenv(name, value)
+        id = registry.register("JSON", "{}")
+        iam = get_session().create_client("iam")
+        # Not "client": moto keeps the users of other tests of this process.
+        user = {"UserName": "schema-client"}
+        iam.create_user(**user)
+        key = iam.create_access_key(**user)["AccessKey"]
+        policy = {**user, "PolicyName": "schema-registry"}
+        text = json.dumps(document("schema-registry"))
+        iam.put_user_policy(**policy, PolicyDocument=text)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        with enforced_policies():
+            assert await decoded(id) == 5
+        iam.delete_user_policy(**policy)
+        # moto denies calls of Glue in a format that SDKs don't expect, so the error
+        # isn't an AccessDeniedError.
+        with (
+            enforced_policies(),
+            pytest.raises(FatalError, match="authorized to perform: glue:GetSchema"),
+        ):
+            await decoded(id)

@@ -1,20 +1,37 @@
-"""Test that the dashboard answers arbitrary requests, and doesn't log them."""
+"""Test that the dashboard and the metrics endpoint answer arbitrary requests."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple, cast
 
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry
 
-from kinesumer.ops.dashboard.actions import ActionHandler
+from kinesumer.aws.session import ClientFactory
+from kinesumer.errors import ConfigurationError
+from kinesumer.ops.cli import serve
+from kinesumer.ops.dashboard.actions import (
+    Action,
+    ActionHandler,
+    Drain,
+    Pause,
+    Resume,
+    Seek,
+)
 from kinesumer.ops.dashboard.records import RecordBrowser
 from kinesumer.ops.dashboard.server import TOKEN_HEADER
+from kinesumer.ops.group.connect import NO_ROLES
 from tests.integration.ops.dashboard.conftest import served
+from tests.support.clock import wait_until
 from tests.support.toy_fleet import FakeActions, FakeRecords, ToyFleet
+from tests.support.world import APP, World, in_virtual_time
 
 DEEP = b'{"x":' + b"[" * 100_000
 
@@ -116,3 +133,92 @@ async def test_invalid_requests_are_answered_and_not_logged(
     ):
         assert await page.ask(request) == status, request[:300]
     assert not caplog.records
+
+
+SHARD = "shardId-000000000000"
+IMPOSSIBLE: list[Action] = [
+    Pause(stream=""),
+    Pause(stream="payments"),
+    Pause(stream="orders", shard=""),
+    Pause(stream="orders", shard="shardId-9"),
+    Pause(shard=SHARD),
+    Resume(stream="\x1b[2J"),
+    Resume(stream="orders", shard="x" * 9000),
+    Drain(client=""),
+    Seek(to="", stream="orders"),
+    Seek(to="9" * 5000, stream="orders", shard=SHARD),
+    Seek(to="49:" + "9" * 5000, stream="orders", shard=SHARD),
+    Seek(to="1969-01-01T00:00:00Z", stream="orders"),
+    Seek(to="LATEST", stream="payments"),
+]
+
+
+@in_virtual_time
+async def test_only_actions_on_known_objects_have_a_preview_and_an_effect(
+    world: World,
+) -> None:
+    actions = ActionHandler(APP, cast("ClientFactory", None), world.table, NO_ROLES)
+    client = world.client("c1")
+    await world.until(lambda: client.held)
+    before = world.shard_rows()
+    for action in IMPOSSIBLE:
+        for call in (actions.preview, actions.apply):
+            with pytest.raises(ConfigurationError):
+                await call(action)
+    assert world.shard_rows() == before
+    first, *_ = (await actions.preview(Pause(stream="orders"))).lines
+    assert first == "c1 gives up 1 shard of orders"
+
+
+# Closes a connection with a reset, as load balancers end their probes.
+RESET = struct.pack("ii", 1, 0)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serve, "IDLE_TIMEOUT_SECONDS", 0.2)
+        with serve._served(CollectorRegistry(), "127.0.0.1", 0) as url:
+            yield int(url.split(":")[2].split("/")[0])
+
+
+def ask(port: int, request: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(request)
+        return connection.recv(100)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nabc",
+        b"GET /metrics?name[]=%ff%00&x=\xff HTTP/1.1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nAccept: \xff;q=nan\r\nAccept-Encoding: \xff\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\r\n\r\n",
+        b"\xff\xfe / HTTP/1.1\r\n\r\n",
+    ],
+    ids=lambda request: repr(request[:20]),
+)
+def test_any_request_is_answered_without_output(
+    port: int, capfd: pytest.CaptureFixture[str], request_: bytes
+) -> None:
+    assert ask(port, request_)
+    assert ask(port, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 200 OK")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_silent_and_closed_connections_keep_no_thread(
+    port: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = threading.active_count()
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(10)]
+    for connection in silent[:5]:
+        connection.sendall(b"GET /metr")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        connection.close()
+    wait_until(lambda: threading.active_count() <= before)
+    assert ask(port, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 200 OK")
+    for connection in silent[5:]:
+        connection.close()
+    assert capfd.readouterr() == ("", "")
