@@ -59,8 +59,6 @@ async def serve(shards: int) -> None:
     When the server is ready, write its address and its streams to standard output, as
     one line of JSON.
     """
-    from kinesumer.testing.embedded_aws.server import EmbeddedAws
-
     async with EmbeddedAws() as aws:
         streams = create_streams(aws, shards)
         info = ServerInfo(environment=aws.environment(), streams=streams)

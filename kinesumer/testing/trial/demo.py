@@ -20,9 +20,8 @@ from kinesumer.testing.trial.processes import (
     Processes,
     isolated_environment,
 )
-from kinesumer.testing.trial.run import Trial, TrialOptions
+from kinesumer.testing.trial.run import Picture, Plain, Trial, TrialOptions
 from kinesumer.testing.trial.spark_process import missing_spark
-from kinesumer.testing.trial.view import Picture, Plain
 
 
 @click.command()

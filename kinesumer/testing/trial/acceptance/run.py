@@ -32,9 +32,8 @@ from kinesumer.testing.trial.acceptance.contract.store import (
     Stores,
 )
 from kinesumer.testing.trial.processes import Names, Processes, TrialStream
-from kinesumer.testing.trial.run import Trial, TrialOptions
+from kinesumer.testing.trial.run import Plain, Trial, TrialOptions
 from kinesumer.testing.trial.spark_process import missing_spark
-from kinesumer.testing.trial.view import Plain
 
 CHECK_SECONDS = 600.0
 # Checks of streams that run at the same time, since they wait for AWS most of the time.

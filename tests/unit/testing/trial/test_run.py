@@ -6,7 +6,7 @@ import pytest
 
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
-from kinesumer.testing.trial.view import Picture, Plain, View
+from kinesumer.testing.trial.run import Picture, Plain, View
 from tests.support.doctor import member, row, snapshot
 
 
