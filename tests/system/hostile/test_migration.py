@@ -25,7 +25,7 @@ from kinesumer.ops.migration.kcl_positions import plan_kcl_export, plan_kcl_impo
 from kinesumer.ops.migration.positions import decode
 from kinesumer.wire.fields import read_position, read_start
 from kinesumer.wire.rows import start_text
-from kinesumer.wire.writes import position_values
+from kinesumer.wire.shard_writes import position_values
 from tests.support.kcl_fleet import ORDERS, S0, S1, World, leases
 from tests.support.lease_table import lease
 from tests.support.steps import growth

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.contract.servers import kinesis_local
-from tests.system.chaos.endpoint import Endpoint
+from tests.system.chaos.backends import Endpoint
 from tests.system.process.producer import Producer, parents_of
 from tests.system.spark import crashing_query, output
 from tests.system.spark.processes import Program, spark_environment

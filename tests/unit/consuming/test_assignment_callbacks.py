@@ -13,8 +13,7 @@ from kinesumer.errors import CommitTimeoutError
 from kinesumer.model.positions import Position
 from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
-from tests.support.callback_user import WAYS, CallbackUser, death
-from tests.support.clients import OLDEST, shard
+from tests.support.clients import OLDEST, WAYS, CallbackUser, death, shard
 from tests.support.world import SHARD, World
 
 HALF = 1 << 127  # the first hash key of the second of two shards

@@ -10,8 +10,15 @@ import pytest
 from kinesumer import AssignedShard
 from kinesumer.coordination import pauses
 from kinesumer.errors import ConfigurationError
-from tests.support.callback_user import WAYS, CallbackUser, death, fail, nothing
-from tests.support.clients import OLDEST, shard
+from tests.support.clients import (
+    OLDEST,
+    WAYS,
+    CallbackUser,
+    death,
+    fail,
+    nothing,
+    shard,
+)
 from tests.support.world import SHARD, InMemory, World
 
 HALF = 1 << 127  # the first hash key of the second of two shards

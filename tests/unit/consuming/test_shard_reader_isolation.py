@@ -11,7 +11,7 @@ from kinesumer.model.rows import Row
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ports import Write
 from kinesumer.wire.put_records import Entry, aggregate
-from tests.support.dying_fleet import DyingFleet, P, numbered
+from tests.support.clients import DyingFleet, P, numbered
 from tests.support.world import World
 
 

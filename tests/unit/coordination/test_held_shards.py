@@ -11,7 +11,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ports import Write, WriteResult
 from kinesumer.wire import admin_writes, rows
-from tests.support.dying_fleet import DyingFleet, numbered
+from tests.support.clients import DyingFleet, numbered
 from tests.support.lease_owner import LOWER, UPPER, WHOLE, Owner, P, change, own
 from tests.support.world import APP, ARN, World
 
