@@ -12,7 +12,7 @@ from typing import Any
 from kinesumer.config import Config
 from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import operator_context
-from kinesumer.ops.migration.kcl_table import Item, KclLeaseTable, LeaseWrite
+from kinesumer.ops.migration.kcl import Item, KclLeaseTable, LeaseWrite
 from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.kinesis.limits import UNTHROTTLED
 from kinesumer.testing.kinesis.shards import Shard as MemoryShard
@@ -34,6 +34,9 @@ prepared a checkpoint, but hadn't made it."""
 ACCOUNT = "000000000000"
 ORDERS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/orders"
 PAYMENTS = f"arn:aws:kinesis:us-east-1:{ACCOUNT}:stream/payments"
+# Positions in S0 and S1.
+AGGREGATE = "49017952649043560000000000000000000000000000002300000000"
+PLAIN = "49017952649043560000000000000000000000000000002200000001"
 S0, S1, S2, S3 = (f"shardId-{number:012}" for number in range(4))
 QUICK = Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0)
 

@@ -22,8 +22,8 @@ from kinesumer.ops.group.connect import Roles, require_no_clients
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.migration import positions
 from kinesumer.ops.migration.import_plan import ImportPlan, Open
-from kinesumer.ops.migration.kcl_positions import plan_kcl_export, plan_kcl_import
-from kinesumer.ops.migration.kcl_table import open_leases
+from kinesumer.ops.migration.kcl import open_leases
+from kinesumer.ops.migration.kcl_export import plan_kcl_export
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.files import write_atomically
 from kinesumer.runtime.text import escape_unprintable
@@ -251,7 +251,7 @@ async def import_kcl(
 
     async def draft(context: ClientContext, clients: ClientFactory) -> ImportPlan:
         leases = await open_leases(clients, lease_table)
-        return await plan_kcl_import(
+        return await positions.plan_kcl_import(
             context,
             _stream_opener(clients, roles),
             leases,

@@ -39,8 +39,7 @@ from kinesumer.ops.group.lag import LagMonitor
 from kinesumer.ops.group.observation import MIN_INTERVAL_SECONDS, check_client
 from kinesumer.ops.group.snapshot import AppSummary, apps_report, read_apps
 from kinesumer.ops.group.status import StatusQuery
-from kinesumer.ops.migration.kcl import distribution_of, read_table
-from kinesumer.ops.migration.kcl_table import open_leases
+from kinesumer.ops.migration.kcl import distribution_of, open_leases, read_table
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import escape_unprintable
 

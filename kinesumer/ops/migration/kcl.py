@@ -13,17 +13,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from kinesumer.aws.clients import OpenClient
+from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
+from kinesumer.aws.expressions import Attribute
+from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import parse_stream_name
 from kinesumer.errors import ConfigurationError, GroupBusyError
-from kinesumer.model.positions import Position
-from kinesumer.model.streams import YEAR_10000, Start
+from kinesumer.model.streams import YEAR_10000
 from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
-from kinesumer.ops.migration.import_plan import ResumePoint
-from kinesumer.ops.migration.kcl_table import Item, KclLeaseTable
 from kinesumer.runtime.partitions import partition_of
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.fields import SHARD_ID, is_sequence_number
 
+KEY = "leaseKey"
+COUNTER = "leaseCounter"
+# A row in DynamoDB's JSON. ``Value`` doesn't cover all types of a lease's attributes.
+Item = dict[str, Attribute]
 SHARD_END, AT_TIMESTAMP = "SHARD_END", "AT_TIMESTAMP"
 SENTINELS = (SHARD_END, AT_TIMESTAMP, "TRIM_HORIZON", "LATEST")
 LEASE = "LEASE"
@@ -37,6 +42,73 @@ PENDING = (
 OWNERS = ("leaseOwner", "checkpointOwner")
 
 _STREAM = re.compile(r"([0-9]{12}):([\w.-]{1,128}):([0-9]+)", re.ASCII)
+
+
+# --- the table ------------------------------------------------------------------------
+
+
+class LeaseWrite(NamedTuple):
+    """One change of one lease."""
+
+    key: str
+    set: Mapping[str, Attribute]
+    remove: tuple[str, ...] = ()
+    counter: int | None = None  # the expected counter; None for a new lease
+
+
+async def open_leases(clients: ClientFactory, table: str) -> KclLeaseTable:
+    """Return the lease table. It uses the event loop's shared client."""
+    return KclLeaseTable(await clients.open("dynamodb"), table)
+
+
+class KclLeaseTable:
+    """A lease table with one lease for each shard. Calls aren't retried."""
+
+    def __init__(self, opened: OpenClient, table: str) -> None:
+        self.name = table
+        self._call = TableCalls(opened, table, _missing)
+
+    async def scan(self) -> list[Item]:
+        """Return all rows. Raise ConfigurationError if the table doesn't exist."""
+        return await self._call.read_items("Scan", {"ConsistentRead": True})
+
+    async def write(self, write: LeaseWrite) -> bool:
+        """Change or create a lease. Return False if another process did so first."""
+        try:
+            if write.counter is None:
+                created = {
+                    "Item": {KEY: {"S": write.key}, **write.set},
+                    "ConditionExpression": f"attribute_not_exists({KEY})",
+                }
+                await self._call("PutItem", created, bool)
+            else:
+                await self._call("UpdateItem", _change(write), bool)
+        except RefusedError:
+            return False
+        return True
+
+
+def _change(write: LeaseWrite) -> dict[str, object]:
+    sets = ", ".join(f"{name} = :{at}" for at, name in enumerate(write.set))
+    removes = f" REMOVE {', '.join(write.remove)}" if write.remove else ""
+    values = {f":{at}": value for at, value in enumerate(write.set.values())}
+    return {
+        "Key": {KEY: {"S": write.key}},
+        "UpdateExpression": f"SET {sets}{removes}",
+        # A KCL worker increases the counter when it renews or takes over a lease.
+        "ConditionExpression": f"{COUNTER} = :seen",
+        "ExpressionAttributeValues": {**values, ":seen": {"N": str(write.counter)}},
+    }
+
+
+def _missing(table: str, region: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"table {table} doesn't exist in {region}: check the KCL fleet's application "
+        "name, which is the name of its lease table, and --region"
+    )
+
+
+# --- rows -----------------------------------------------------------------------------
 
 
 class StreamId(NamedTuple):
@@ -78,9 +150,6 @@ class Table(NamedTuple):
     leases: list[Lease]
     has_types: bool
     rows: Mapping[str, Mapping[str, object]]
-
-
-# --- rows -----------------------------------------------------------------------------
 
 
 def read_table(items: Sequence[Item]) -> Table:
@@ -164,55 +233,6 @@ def _throughput(item: Item) -> float | None:
         return float(item["throughputKBps"]["N"])
     except (KeyError, ValueError, TypeError):
         return None
-
-
-# --- checkpoints ----------------------------------------------------------------------
-
-
-def resume_point_of_lease(lease: Lease, start_at: float | None) -> ResumePoint | None:
-    """Return the point at which reading of a lease's shard resumes.
-
-    ``start_at``, in seconds since 1970, is the start of leases with LATEST, and of
-    leases with AT_TIMESTAMP that don't contain the time. KCL for Java doesn't store
-    this time; ports to Rust store it in milliseconds. Return None if neither the lease
-    nor ``start_at`` has the time. Then only the fleet's configuration has it.
-    """
-    if lease.checkpoint == SHARD_END:
-        return ResumePoint(ended=True)
-    if lease.checkpoint == "TRIM_HORIZON":
-        return ResumePoint()
-    if lease.checkpoint not in SENTINELS:
-        return ResumePoint(Position(lease.checkpoint, lease.sub))
-    if lease.checkpoint == AT_TIMESTAMP and lease.sub:
-        return ResumePoint(start=Start(type=AT_TIMESTAMP, timestamp=lease.sub / 1000))
-    if start_at is not None:
-        return ResumePoint(start=Start(type=AT_TIMESTAMP, timestamp=start_at))
-    return ResumePoint(start=Start.LATEST) if lease.checkpoint == "LATEST" else None
-
-
-class Checkpoint(NamedTuple):
-    """The new checkpoint of a lease."""
-
-    text: str
-    sub: int = 0
-
-
-def kcl_checkpoint(point: ResumePoint, parts: int | None) -> Checkpoint:
-    """Return the checkpoint of a resume point.
-
-    ``parts`` is the number of records in the position's aggregate. A start at a time
-    becomes TRIM_HORIZON, since a lease can't store the time.
-    """
-    if point.ended:
-        return Checkpoint(SHARD_END)
-    if point.position is None:
-        return Checkpoint("TRIM_HORIZON")
-    number, sub = point.position
-    if not parts:
-        return Checkpoint(number)
-    # If a whole aggregate was processed, KCL stores the index of its last user record.
-    # With index 0 it would process the others again.
-    return Checkpoint(number, parts - 1 if sub is None else min(sub, parts - 1))
 
 
 # --- workers --------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Files of positions, in the JSON format of docs/positions.md, and their import."""
+"""Positions in files (docs/positions.md), and imports of files and of KCL's leases."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -12,13 +12,24 @@ from kinesumer.errors import ConfigurationError, CorruptRowError, KinesumerError
 from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.records import Seconds
 from kinesumer.model.rows import ShardRow, StreamRow
-from kinesumer.model.streams import stream_name
+from kinesumer.model.streams import Start, stream_name
 from kinesumer.ops.migration.import_plan import (
     ImportPlan,
     Open,
     ResumePoint,
+    StreamPlan,
     plan_stream,
 )
+from kinesumer.ops.migration.kcl import (
+    AT_TIMESTAMP,
+    SENTINELS,
+    SHARD_END,
+    KclLeaseTable,
+    Lease,
+    read_fleet,
+    require_no_workers,
+)
+from kinesumer.ports import StreamSource
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
@@ -207,3 +218,104 @@ async def plan_file_import(
             )
         plans.append(await plan_stream(context, opened, stream.resume_points()))
     return ImportPlan(source, plans)
+
+
+# --- from a KCL fleet -----------------------------------------------------------------
+
+
+async def plan_kcl_import(
+    context: ClientContext,
+    open_: Open,
+    table: KclLeaseTable,
+    streams: Sequence[str] = (),
+    *,
+    region: str | None = None,
+    start_at: float | None = None,
+    watch_seconds: float = 0.0,
+) -> ImportPlan:
+    """Return the plan to import a lease table.
+
+    ``streams`` are names, ARNs or identifiers in the leases. If it is empty, all
+    streams are imported. ``start_at``, in seconds since 1970, is the start of shards
+    whose lease has no position. Raise GroupBusyError if the table changes within
+    ``watch_seconds``, ConfigurationError if it isn't a lease table, and KinesumerError
+    if a stream can't be read.
+    """
+    before, leases = await read_fleet(table, streams, region, watch_seconds)
+    plans = [
+        await _plan_import(context, await open_(name), stream_leases, start_at)
+        for name, stream_leases in leases.items()
+    ]
+
+    async def check() -> None:
+        await require_no_workers(table, before)
+
+    return ImportPlan(f"lease table {table.name}", plans, check)
+
+
+async def _plan_import(
+    context: ClientContext,
+    source: StreamSource,
+    leases: Sequence[Lease],
+    start_at: float | None,
+) -> StreamPlan:
+    points = {x.shard_id: resume_point_of_lease(x, start_at) for x in leases}
+    plan = await plan_stream(
+        context, source, {id_: point or ResumePoint() for id_, point in points.items()}
+    )
+    plan.notes.extend(_import_notes(leases, plan.stream.created_at))
+    plan.problems.extend(
+        f"{shard_id}: its lease is AT_TIMESTAMP and KCL for Java stores no time: "
+        "give the fleet's start with --start-at"
+        for shard_id, point in points.items()
+        if point is None
+    )
+    has_positions = plan.before is not None and plan.before.baseline
+    if has_positions and not plan.is_done:
+        plan.problems.append(
+            f"app {context.app!r} has positions of its own in it: import under "
+            "another app name, or delete these first with kinesumer reset"
+        )
+    return plan
+
+
+def _import_notes(leases: Sequence[Lease], created_at: float) -> Iterator[str]:
+    stream = leases[0].stream
+    if stream is not None and stream.epoch != int(created_at):
+        yield (
+            f"leases call it {stream}, but it was created at {int(created_at)}: "
+            "Kinesis knows the positions, so the fleet's users chose that number"
+        )
+    if pending := sum(bool(lease.pending) for lease in leases):
+        yield (
+            f"{pending} leases have a pending checkpoint: it was never made, so "
+            "records after the checkpoint come again"
+        )
+    latest = [lease.shard_id for lease in leases if lease.checkpoint == "LATEST"]
+    if latest:
+        yield (
+            f"{', '.join(latest)}: never checkpointed since LATEST, so it isn't known "
+            "what was read; without --start-at reading begins now, and skips what "
+            "arrived since the fleet stopped"
+        )
+
+
+def resume_point_of_lease(lease: Lease, start_at: float | None) -> ResumePoint | None:
+    """Return the point at which reading of a lease's shard resumes.
+
+    ``start_at``, in seconds since 1970, is the start of leases with LATEST, and of
+    leases with AT_TIMESTAMP that don't contain the time. KCL for Java doesn't store
+    this time; ports to Rust store it in milliseconds. Return None if neither the lease
+    nor ``start_at`` has the time. Then only the fleet's configuration has it.
+    """
+    if lease.checkpoint == SHARD_END:
+        return ResumePoint(ended=True)
+    if lease.checkpoint == "TRIM_HORIZON":
+        return ResumePoint()
+    if lease.checkpoint not in SENTINELS:
+        return ResumePoint(Position(lease.checkpoint, lease.sub))
+    if lease.checkpoint == AT_TIMESTAMP and lease.sub:
+        return ResumePoint(start=Start(type=AT_TIMESTAMP, timestamp=lease.sub / 1000))
+    if start_at is not None:
+        return ResumePoint(start=Start(type=AT_TIMESTAMP, timestamp=start_at))
+    return ResumePoint(start=Start.LATEST) if lease.checkpoint == "LATEST" else None

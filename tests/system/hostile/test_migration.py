@@ -15,14 +15,13 @@ from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.distribution import report
 from kinesumer.ops.migration.import_plan import ResumePoint
-from kinesumer.ops.migration.kcl import (
-    distribution_of,
-    read_table,
+from kinesumer.ops.migration.kcl import distribution_of, read_table, streams_to_open
+from kinesumer.ops.migration.kcl_export import plan_kcl_export
+from kinesumer.ops.migration.positions import (
+    decode,
+    plan_kcl_import,
     resume_point_of_lease,
-    streams_to_open,
 )
-from kinesumer.ops.migration.kcl_positions import plan_kcl_export, plan_kcl_import
-from kinesumer.ops.migration.positions import decode
 from kinesumer.wire.fields import read_position, read_start
 from kinesumer.wire.rows import start_text
 from kinesumer.wire.shard_writes import position_values

@@ -11,14 +11,9 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.verify import Peek, Presence
 from kinesumer.ops.migration.import_plan import ResumePoint, normalize_position
-from kinesumer.ops.migration.kcl import (
-    Checkpoint,
-    StreamId,
-    kcl_checkpoint,
-    read_lease,
-    read_table,
-    resume_point_of_lease,
-)
+from kinesumer.ops.migration.kcl import StreamId, read_lease, read_table
+from kinesumer.ops.migration.kcl_export import Checkpoint, kcl_checkpoint
+from kinesumer.ops.migration.positions import resume_point_of_lease
 from tests.support.kcl_fleet import FIXTURE, S0, S1
 
 TWO_HOURS = Start(type="AT_TIMESTAMP", timestamp=7200.0)

@@ -16,13 +16,22 @@ from kinesumer.model.rows import Key, Value
 from kinesumer.model.streams import Start
 from kinesumer.ops.migration.import_plan import ResumePoint, plan_stream
 from kinesumer.ops.migration.import_plan import write as write_rows
-from kinesumer.ops.migration.kcl_positions import ExportPlan, plan_kcl_export
+from kinesumer.ops.migration.kcl_export import ExportPlan, plan_kcl_export
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
-from tests.support.kcl_fleet import ORDERS, S0, S1, S2, S3, MemoryLeases, World, leases
+from tests.support.kcl_fleet import (
+    AGGREGATE,
+    ORDERS,
+    PLAIN,
+    S0,
+    S1,
+    S2,
+    S3,
+    MemoryLeases,
+    World,
+    leases,
+)
 
-AGGREGATE = "49017952649043560000000000000000000000000000002300000000"
-PLAIN = "49017952649043560000000000000000000000000000002200000001"
 CHILD = "49017952649043560000000000000000000000000000003300000002"
 
 

@@ -11,12 +11,14 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.migration.import_plan import ImportPlan
-from kinesumer.ops.migration.kcl_positions import plan_kcl_import
+from kinesumer.ops.migration.positions import plan_kcl_import
 from kinesumer.testing.memory import MemorySource
 from kinesumer.wire import rows, shard_writes, writes
 from tests.support.kcl_fleet import (
+    AGGREGATE,
     ORDERS,
     PAYMENTS,
+    PLAIN,
     S0,
     S1,
     S2,
@@ -25,9 +27,6 @@ from tests.support.kcl_fleet import (
     World,
     leases,
 )
-
-AGGREGATE = "49017952649043560000000000000000000000000000002300000000"
-PLAIN = "49017952649043560000000000000000000000000000002200000001"
 
 
 @pytest.fixture
