@@ -20,15 +20,7 @@ import pytest
 
 from kinesumer.ops.cli.main import cli, one_line
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import (
-    CONSUME,
-    Run,
-    aws,
-    environment,
-    error_text,
-    report,
-    run,
-)
+from tests.integration.ops.cli.conftest import CONSUME, Run, error_text, report
 
 OTHER = "210987654321"
 TABLE = "kinesumer-state-store"
@@ -327,7 +319,7 @@ def test_a_full_disk_is_not_a_defect_to_report() -> None:
     assert "please report it" in text
 
 
-__all__ = ["aws", "environment", "run"]
+# --- a handler that fails on every record ---------------------------------------------
 
 PROGRAM = """
 import asyncio
