@@ -140,11 +140,14 @@ def describe_count(count: Count, now: float) -> str:
         effects.append(f"not all could be counted: {reason}")
     if not effects:
         effects = ["skips and re-reads nothing"]
-    current = []
-    if count.seconds_behind is not None:
-        behind = f"{duration_text(count.seconds_behind * 1000)} behind"
-        current = [f"now {behind if count.seconds_behind else 'at the tip'}"]
-    return "; ".join([*current, ", ".join(effects)])
+    return "; ".join([*_current_lag(count), ", ".join(effects)])
+
+
+def _current_lag(count: Count) -> list[str]:
+    if count.seconds_behind is None:
+        return []
+    behind = f"{duration_text(count.seconds_behind * 1000)} behind"
+    return [f"now {behind if count.seconds_behind else 'at the tip'}"]
 
 
 def describe_seek(

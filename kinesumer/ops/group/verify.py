@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -22,13 +23,13 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import ShardRow
+from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.observation import POLL_SECONDS
 from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler, for_each_stream
-from kinesumer.ops.group.snapshot import read_known_snapshot, read_snapshot
+from kinesumer.ops.group.snapshot import Snapshot, read_known_snapshot, read_snapshot
 from kinesumer.ports import StateStore
 from kinesumer.runtime.tasks import gather_or_cancel
 
@@ -288,29 +289,11 @@ async def verify_app(
     snapshot = await read_known_snapshot(store, app, table)
     rows = {stream.arn: stream for stream in snapshot.streams}
     reports: dict[str, StreamVerdicts] = {}
-    reader = PacedReader()
+    reader, again = PacedReader(), partial(read_snapshot, store, app)
 
     async def verify_stream(arn: str, source: KinesisSource) -> None:
-        info = await source.describe()
-        check_identity(rows[arn], info)
-        listing = await source.list_shards()
-        shards = await gather_or_cancel(
-            _verify(ShardSampler(reader, source, row.key, info.now), row, listing, info)
-            for row in snapshot.shards[arn]
-        )
-        problems = list(contradictions(snapshot.shards[arn], listing))
-        if problems:
-            # Rows may change between reads, so a contradiction must be found twice.
-            await asyncio.sleep(POLL_SECONDS)
-            later = (await read_snapshot(store, app)).shards.get(arn, [])
-            again = set(contradictions(later, listing))
-            problems = [problem for problem in problems if problem in again]
-        reports[arn] = StreamVerdicts(
-            severity=Severity.NOTE.label,
-            stream_arn=arn,
-            shards=shards,
-            contradictions=problems,
-        )
+        page = snapshot.shards[arn]
+        reports[arn] = await _verify(reader, source, rows[arn], page, again)
 
     errors = await for_each_stream(clients, rows, verify_stream, roles)
     for arn, error in errors.items():
@@ -337,6 +320,35 @@ async def verify_app(
 
 
 async def _verify(
+    reader: PacedReader,
+    source: KinesisSource,
+    stream: StreamRow,
+    rows: Sequence[ShardRow],
+    read_again: Callable[[], Awaitable[Snapshot]],
+) -> StreamVerdicts:
+    info = await source.describe()
+    check_identity(stream, info)
+    listing = await source.list_shards()
+    shards = await gather_or_cancel(
+        _verdict(ShardSampler(reader, source, row.key, info.now), row, listing, info)
+        for row in rows
+    )
+    problems = list(contradictions(rows, listing))
+    if problems:
+        # Rows may change between reads, so a contradiction must be found twice.
+        await asyncio.sleep(POLL_SECONDS)
+        later = (await read_again()).shards.get(stream.arn, [])
+        lasting = set(contradictions(later, listing))
+        problems = [problem for problem in problems if problem in lasting]
+    return StreamVerdicts(
+        severity=Severity.NOTE.label,
+        stream_arn=stream.arn,
+        shards=shards,
+        contradictions=problems,
+    )
+
+
+async def _verdict(
     sampler: ShardSampler, row: ShardRow, listing: Sequence[Shard], info: StreamInfo
 ) -> ShardVerdict:
     verdict = await check_position(sampler, row, listing, info)

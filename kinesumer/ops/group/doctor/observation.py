@@ -117,9 +117,7 @@ async def observe_streams(
             {r.key: check_position(samplers[r.key], r, listing, info) for r in rows}
         )
         open_shards = {ShardKey(arn, s.shard_id) for s in listing if not s.closed}
-        before = {
-            key: one for key, one in sorted(first.items()) if key.stream_arn == arn
-        }
+        before = {k: first[k] for k in sorted(first) if k.stream_arn == arn}
         observed[arn] = StreamObservation(
             info,
             listing,
