@@ -40,7 +40,7 @@ from kinesumer.handlers.handler import (
     Handlers,
     RunKeywords,
 )
-from kinesumer.handlers.tracing import Traceparent
+from kinesumer.handlers.handler_function import Traceparent
 from kinesumer.model.owned import (
     OnAssigned,
     OnRevoked,

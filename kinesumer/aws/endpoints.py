@@ -1,12 +1,10 @@
-"""Check endpoint URLs, hide their passwords, and read the time of a response."""
+"""Check the URLs of endpoints, and hide their passwords."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from urllib.parse import unquote, urlsplit
 
 from kinesumer.errors import ConfigurationError
@@ -52,9 +50,3 @@ def check_port(what: str, url: str) -> None:
 def masked(text: str) -> str:
     """Return text after replacing the user names and passwords in its URLs."""
     return _USER.sub("://***@", text)
-
-
-def time_of(date: str | None) -> float:
-    """Return the time in a Date header. Without this header, return the local time."""
-    now = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
-    return now.timestamp()

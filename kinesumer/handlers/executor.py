@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -17,6 +18,7 @@ from kinesumer.handlers.failure_policy import (
     call_again,
     log_first_failure,
 )
+from kinesumer.handlers.handler_function import Traceparent
 from kinesumer.handlers.invokers import (
     Gate,
     HandlerInvoker,
@@ -24,10 +26,43 @@ from kinesumer.handlers.invokers import (
     RecordDecoding,
 )
 from kinesumer.handlers.shard_queue import Failure, WorkItem
-from kinesumer.handlers.tracing import Tracing
 from kinesumer.model.records import Record
 from kinesumer.ports import Clock
 from kinesumer.runtime.threads import NoThreadError
+from kinesumer.telemetry.api import Telemetry
+
+
+class Tracing:
+    """Traces and counts calls of the handler."""
+
+    def __init__(
+        self, telemetry: Telemetry, traceparent: Traceparent | None, *, links: bool
+    ) -> None:
+        self._telemetry = telemetry
+        self._traceparent = traceparent if links else None
+
+    def span(self, item: WorkItem, stop: int) -> AbstractContextManager[object]:
+        """Return a span for a call with the records of an item up to ``stop``."""
+        arn, count = item.queue.owned.key.stream_arn, stop - item.done
+        if (find := self._traceparent) is None:
+            return self._telemetry.trace("handle", arn, records=count)
+        found = (find(record) for record in item.records[item.done : stop])
+        traceparents = [text for text in found if text]
+        return self._telemetry.trace("handle", arn, traceparents, records=count)
+
+    def failed(self, item: WorkItem, error: BaseException) -> None:
+        """Count a call that raised."""
+        owned = item.queue.owned
+        self._telemetry.count("handler_failures", owned.key.stream_arn)
+        owned.outcomes.failed += 1
+        owned.outcomes.calls += 1
+        owned.outcomes.fail(error, item.current.position)
+
+    def cannot_decode(self, item: WorkItem, error: BaseException) -> None:
+        """Count a record that cannot be decoded."""
+        owned = item.queue.owned
+        self._telemetry.count("decode_failures", owned.key.stream_arn)
+        owned.outcomes.fail(error, item.current.position)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from kinesumer.handlers.failure_policy import OnFailure, RetryPolicy
 from kinesumer.handlers.handler_function import (
     HandlerFunction,
     Middleware,
+    Traceparent,
     read_function,
+    read_traceparent,
     wrapped,
 )
-from kinesumer.handlers.tracing import Traceparent, read_traceparent
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.streams import StartLike, Stream

@@ -1,15 +1,20 @@
-"""Read from a handler's signature how to call it, and put hooks around each call."""
+"""Read how to call a handler's function, and put hooks and traces around each call."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, get_origin
+
+import msgspec
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.validation import code_of, is_async, require_function
+from kinesumer.telemetry.api import Telemetry
 
+Traceparent = Callable[[Record], str | None]
 HOOKS = ("before", "after", "on_error")
 
 
@@ -165,3 +170,63 @@ def _around_in_thread(
         return result
 
     return hooked
+
+
+def read_traceparent(option: object) -> Traceparent | None:
+    """Return a function that finds a record's W3C traceparent.
+
+    The option ``"headers.traceparent"`` means the field ``traceparent`` of the object
+    ``headers`` in a record's JSON data. Raises ConfigurationError.
+    """
+    if option is None:
+        return None
+    if isinstance(option, str) and all(option.split(".")):
+        return _field_at(option)
+    if isinstance(option, str) or not callable(option):
+        raise ConfigurationError(
+            f"traceparent={option!r} must be a path into JSON, such as "
+            "'headers.traceparent', or a function of a record"
+        )
+    return option
+
+
+def _field_at(path: str) -> Traceparent:
+    """Return a function that reads a field of a record's JSON data.
+
+    The function returns None if the data has no such field.
+    """
+    names, decode = path.split("."), msgspec.json.Decoder().decode
+
+    def find(record: Record) -> str | None:
+        try:
+            value: Any = decode(record.data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        return value if isinstance(value, str) else None
+
+    return find
+
+
+def traced(
+    handler: HandlerFunction, telemetry: Telemetry, find: Traceparent
+) -> HandlerFunction:
+    """Return a handler of records that continues the producers' traces."""
+    call = handler.call
+
+    def span(record: Record) -> AbstractContextManager[object]:
+        text = find(record)
+        if not text:
+            return nullcontext()
+        return telemetry.trace_record(record.stream_arn, text)
+
+    async def awaited(record: Record) -> None:
+        with span(record):
+            await call(record)
+
+    def called(record: Record) -> object:
+        with span(record):
+            return call(record)
+
+    return handler._replace(call=awaited if handler.is_async else called)

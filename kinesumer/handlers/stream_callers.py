@@ -14,7 +14,7 @@ from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.work_queue import KeyedWork, OrderedWork, WorkQueue
 from kinesumer.decoding.decoders import DecompressionRoom
 from kinesumer.handlers.dead_letters.letter import DeadLetterFunction, DeadLetters
-from kinesumer.handlers.executor import HandlerExecutor
+from kinesumer.handlers.executor import HandlerExecutor, Tracing
 from kinesumer.handlers.failure_policy import (
     DeadLetterPolicy,
     FailurePolicy,
@@ -22,9 +22,9 @@ from kinesumer.handlers.failure_policy import (
     stop_shard,
 )
 from kinesumer.handlers.handler import RunOptions, StreamHandlers
+from kinesumer.handlers.handler_function import traced
 from kinesumer.handlers.invokers import Gate, HandlerInvoker, RecordDecoding
 from kinesumer.handlers.shard_queue import WorkItem
-from kinesumer.handlers.tracing import Tracing, traced
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import Threads

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from kinesumer.aws.expressions import (
     Expression,
     attribute_of,
@@ -13,6 +12,7 @@ from kinesumer.aws.expressions import (
     request_of,
     row_of,
 )
+
 from kinesumer.model.rows import Key, UnsupportedValue, Value
 from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 

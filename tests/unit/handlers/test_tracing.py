@@ -10,7 +10,7 @@ from opentelemetry import trace
 
 from kinesumer import Batch
 from kinesumer.handlers import RetryPolicy
-from kinesumer.handlers.tracing import read_traceparent
+from kinesumer.handlers.handler_function import read_traceparent
 from kinesumer.model.records import Record
 from kinesumer.telemetry.otel import OpenTelemetry
 from tests.support.handler_client import Runner
