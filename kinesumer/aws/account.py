@@ -10,10 +10,10 @@ from typing import NamedTuple
 from botocore.exceptions import ClientError
 
 from kinesumer.aws.clients import OpenClient
-from kinesumer.aws.endpoints import time_of
 from kinesumer.aws.errors import call_errors, failure_of
 from kinesumer.aws.kinesis import ANSWER_SECONDS, KinesisSource
 from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.streams import time_of
 from kinesumer.errors import FatalError, SourceUnavailableError
 
 

@@ -9,9 +9,16 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from kinesumer.aws.clients import OpenClient
-from kinesumer.aws.dynamodb_calls import Answer, RefusedError, TableCalls
+from kinesumer.aws.dynamodb_calls import (
+    Answer,
+    RefusedError,
+    TableCalls,
+    attribute_of,
+    item_of,
+    request_of,
+    row_of,
+)
 from kinesumer.aws.errors import translated_errors
-from kinesumer.aws.expressions import attribute_of, item_of, request_of, row_of
 from kinesumer.aws.session import ClientFactory, Loan
 from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.errors import (

@@ -12,7 +12,6 @@ import msgspec
 from botocore import xform_name
 
 from kinesumer.aws.clients import OpenClient, PlainClient
-from kinesumer.aws.endpoints import time_of
 from kinesumer.aws.errors import (
     AwsFailure,
     describe,
@@ -47,6 +46,7 @@ from kinesumer.aws.streams import (
     decode_shards,
     missing_stream,
     parse_stream_name,
+    time_of,
 )
 from kinesumer.errors import (
     ConfigurationError,

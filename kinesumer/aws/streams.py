@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from difflib import get_close_matches
+from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -95,6 +96,12 @@ def decode_description(body: Body, now: float) -> StreamInfo:
         max_record_bytes=(summary.max_record_kib or 1024) * 1024,
         routes_by_key=summary.distribution != "AUTO",
     )
+
+
+def time_of(date: str | None) -> float:
+    """Return the time in a Date header. Without this header, return the local time."""
+    now = datetime.now(UTC) if date is None else parsedate_to_datetime(date)
+    return now.timestamp()
 
 
 class _SequenceNumbers(msgspec.Struct, rename="pascal"):

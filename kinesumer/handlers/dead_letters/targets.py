@@ -10,6 +10,7 @@ import inspect
 import os
 from pathlib import Path
 
+from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.letter import (
@@ -20,7 +21,6 @@ from kinesumer.handlers.dead_letters.letter import (
 )
 from kinesumer.model.validation import NOT_UNICODE
 from kinesumer.runtime.extras import is_posix
-from kinesumer.runtime.secrets import require_no_credentials
 
 KINDS = ("file", "sqs", "kinesis", "s3")
 

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kinesumer.aws.clients import OpenClient
-from kinesumer.aws.dynamodb_calls import RefusedError, TableCalls
-from kinesumer.aws.expressions import Attribute
+from kinesumer.aws.dynamodb_calls import Attribute, RefusedError, TableCalls
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import parse_stream_name
 from kinesumer.errors import ConfigurationError, GroupBusyError

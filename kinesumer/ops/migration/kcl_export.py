@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kinesumer.aws.expressions import Attribute
+from kinesumer.aws.dynamodb_calls import Attribute
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.core.lineage import find, is_past_end

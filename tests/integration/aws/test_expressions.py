@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from kinesumer.aws.expressions import (
+
+from kinesumer.aws.dynamodb_calls import (
     Expression,
     attribute_of,
     item_of,
     request_of,
     row_of,
 )
-
 from kinesumer.model.rows import Key, UnsupportedValue, Value
 from kinesumer.ports import AllOf, AnyOf, Compare, Condition, Write
 

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kinesumer.aws.expressions import row_of
-
+from kinesumer.aws.dynamodb_calls import row_of
 from kinesumer.core.claims import contains
 from kinesumer.model.rows import Row
 from kinesumer.model.streams import ShardKey
