@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kinesumer.spark.mirror.mirror import Mirror
+    from kinesumer.spark.mirror import Mirror
     from kinesumer.spark.planning.driver import Driver
 
 # Means that there is no limit. ReadAllAvailable can't be used for this, since Spark
@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         driver = _new_driver(options)
         if options.app is not None:
-            from kinesumer.spark.mirror.mirror import open_mirror
+            from kinesumer.spark.mirror import open_mirror
 
             self._mirror = await open_mirror(options)
             driver.stored = self._mirror.stored

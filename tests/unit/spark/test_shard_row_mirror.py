@@ -19,8 +19,8 @@ from kinesumer.model.positions import (
 from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
 from kinesumer.ports import Write, WriteResult
-from kinesumer.spark.mirror.mirror import positions_of
-from kinesumer.spark.mirror.shard_row_mirror import first_rows
+from kinesumer.spark.mirror import positions_of
+from kinesumer.spark.shard_row_mirror import first_rows
 from kinesumer.wire import rows
 from tests.support.clients import numbers, spread
 from tests.support.faulty import FaultySource

@@ -51,11 +51,11 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
 from kinesumer.runtime.tasks import wait_and_clear
-from kinesumer.spark.mirror.membership import Membership
-from kinesumer.spark.mirror.shard_row_mirror import ShardRowMirror
+from kinesumer.spark.membership import Membership
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.streams import UNKNOWN
 from kinesumer.spark.process_cache import sources
+from kinesumer.spark.shard_row_mirror import ShardRowMirror
 
 # The maximum time for writing the last positions when the query stops, and then for
 # leaving the group. It is short, because Spark may soon kill the process.

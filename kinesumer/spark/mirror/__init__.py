@@ -1,1 +1,0 @@
-"""Writes a Spark query's positions to the state store."""
