@@ -6,31 +6,16 @@ import hashlib
 import json
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
-from kinesumer.aws.clients import OpenClient
-from kinesumer.aws.errors import (
-    AwsFailure,
-    Kind,
-    describe,
-    failure_of,
-    fatal_error,
-    foreign,
-    transient_error,
-    translated_errors,
-)
 from kinesumer.errors import (
     ConfigurationError,
     CorruptDeadLetterError,
-    DeadLettersUnavailableError,
     DeadLetterTooLargeError,
     DecodeError,
-    FatalError,
-    KinesumerError,
 )
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.records import Record
@@ -285,40 +270,3 @@ def read_entry(receipt: object, body: bytes | str, place: str) -> StoredEntry:
         return StoredEntry(receipt, decode_letter(body))
     except CorruptDeadLetterError as error:
         return StoredEntry(receipt, None, f"{place}: {error}")
-
-
-class RejectedCallError(FatalError):
-    """AWS rejected a call of SQS or S3. ``code`` is AWS's error code."""
-
-    def __init__(self, code: str, message: str) -> None:
-        self.code = code
-        super().__init__(message)
-
-
-@contextmanager
-def translated(opened: OpenClient, action: str, resource: str) -> Iterator[None]:
-    """Translate errors of SQS and S3 into errors of kinesumer.
-
-    A call that failed with DeadLettersUnavailableError may succeed if it is repeated.
-    """
-    try:
-        with translated_errors(action, DeadLettersUnavailableError):
-            yield
-    except foreign() as error:
-        raise _error(failure_of(error), opened, action, resource) from error
-
-
-def _error(
-    fault: AwsFailure, opened: OpenClient, action: str, resource: str
-) -> KinesumerError:
-    call = f"{action} on {resource}"
-    message = f"{call}: {describe(fault)}"
-    if fault.kind is Kind.THROTTLED:
-        return DeadLettersUnavailableError(message)
-    unavailable = DeadLettersUnavailableError
-    passing = transient_error(fault, unavailable, call, opened.keys)
-    if passing is not None:
-        return passing
-    if fault.kind is Kind.OTHER and fault.code != "ParamValidationError":
-        return RejectedCallError(fault.code, message)
-    return fatal_error(fault, action, resource)

@@ -12,17 +12,16 @@ from typing import Any
 from urllib.parse import quote
 
 from kinesumer.aws.clients import OpenClient
+from kinesumer.aws.errors import call_errors, failure_of
 from kinesumer.aws.http.connection import MAX_ANSWER_BYTES
 from kinesumer.aws.session import ClientFactory
-from kinesumer.errors import AccessDeniedError, FatalError
+from kinesumer.errors import AccessDeniedError, DeadLettersUnavailableError, FatalError
 from kinesumer.handlers.dead_letters.letter import (
     DeadLetter,
     ReadableDeadLetters,
-    RejectedCallError,
     StoredEntry,
     encode_letter,
     read_entry,
-    translated,
 )
 from kinesumer.runtime.text import SECRETS
 
@@ -107,8 +106,9 @@ class S3Letters(ReadableDeadLetters):
                 problem = f"{place}: not a dead letter, as it has {size:,} bytes"
                 return StoredEntry(key, None, f"{problem}: remove it from the prefix")
             return read_entry(key, content, place)
-        except RejectedCallError as error:
-            if error.code == "NoSuchKey":
+        except FatalError as error:
+            cause = error.__cause__
+            if isinstance(cause, Exception) and failure_of(cause).code == "NoSuchKey":
                 return None
             raise
 
@@ -122,7 +122,8 @@ class S3Letters(ReadableDeadLetters):
 
     def _call(self, action: str, key: str) -> Any:
         place = f"s3://{self._bucket}/{key}"
-        return translated(self._opened, f"s3:{action}", place)
+        unavailable = DeadLettersUnavailableError
+        return call_errors(f"s3:{action}", place, unavailable, self._opened.keys)
 
 
 def object_name(letter: DeadLetter) -> str:

@@ -13,17 +13,21 @@ from urllib.parse import urlsplit
 
 from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.endpoints import check_port, require_no_credentials
+from kinesumer.aws.errors import call_errors
 from kinesumer.aws.session import ClientFactory
-from kinesumer.errors import ConfigurationError, DeadLetterTooLargeError, FatalError
+from kinesumer.errors import (
+    ConfigurationError,
+    DeadLettersUnavailableError,
+    DeadLetterTooLargeError,
+    FatalError,
+)
 from kinesumer.handlers.dead_letters.letter import (
     DeadLetter,
     ReadableDeadLetters,
-    RejectedCallError,
     StoredEntry,
     encode_letter,
     put_what_fits,
     read_entry,
-    translated,
 )
 from kinesumer.runtime.text import SECRETS
 
@@ -97,7 +101,7 @@ class SqsLetters(ReadableDeadLetters):
             with self._call("SendMessage"):
                 answer = await self._sqs.send_message(**arguments)
                 _ = answer["MessageId"]  # a proxy's page is no proof
-        except RejectedCallError as error:
+        except FatalError as error:
             if "must be shorter than" in str(error):
                 raise self._too_large(len(body), str(error)) from error
             raise
@@ -154,7 +158,9 @@ class SqsLetters(ReadableDeadLetters):
                 )
 
     def _call(self, operation: str, action: str = "") -> Any:
-        return translated(self._opened, f"sqs:{action or operation}", self._url)
+        action = f"sqs:{action or operation}"
+        unavailable = DeadLettersUnavailableError
+        return call_errors(action, self._url, unavailable, self._opened.keys)
 
     def _too_large(self, size: int, limit: str) -> DeadLetterTooLargeError:
         return DeadLetterTooLargeError(

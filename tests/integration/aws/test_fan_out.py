@@ -17,12 +17,9 @@ from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
     FatalError,
-    SourceThrottledError,
-    SourceUnavailableError,
     StartInFutureError,
     StreamMissingError,
 )
-from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.testing.kinesis import service
 from tests.support.subscriptions import (
@@ -72,40 +69,6 @@ async def test_each_record_arrives_once_through_renewals_a_split_and_a_merge(
         [merged] = await child.end()
         assert set(merged.parents) == {left.shard_id, right.shard_id}
         assert parent.errors == child.errors == []
-
-
-async def test_a_subscription_begins_at_each_kind_of_position(
-    served: FanOutAws,
-) -> None:
-    served.aws.stop_clock()
-    first = served.put("a")[0]
-    served.aws.advance(1.0)
-    moment = served.aws._state.clock.now()
-    served.put("b")
-    served.aws.advance(0.001)
-    served.put("c")
-    served.aws.advance(1.0)
-    cases: list[tuple[Position | Start, list[str]]] = [
-        (Start.TRIM_HORIZON, ["a", "b", "c"]),
-        (Position(first), ["b", "c"]),
-        (Position(first, 0), ["a", "b", "c"]),  # inside an aggregate: read it again
-        (Start(type="AT_TIMESTAMP", timestamp=moment), ["b", "c"]),
-        (Start(type="AT_TIMESTAMP", timestamp=moment + 0.0015), ["c"]),
-    ]
-    source = await served.source()
-    for after, texts in cases:
-        reader = Reader(source, after=after)
-        assert await reader.until(len(texts)) == texts
-        await reader.stop()
-
-
-async def test_only_new_records_follow_the_newest_one(served: FanOutAws) -> None:
-    served.put("old")
-    reader = Reader(await served.source(), after=Start.LATEST)
-    await reader.change()
-    served.put("new")
-    assert await reader.until(1) == ["new"]
-    await reader.stop()
 
 
 async def test_a_start_in_the_future_is_waited_for(served: FanOutAws) -> None:
@@ -158,73 +121,7 @@ async def test_a_broken_subscription_goes_on_after_its_last_event(
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "errors"),
-    [("throttle", []), ("error", [SourceUnavailableError] * 2)],
-)
-async def test_a_renewal_that_is_refused_is_tried_again(
-    environment: pytest.MonkeyPatch,
-    tmp_path: Path,
-    kind: Any,
-    errors: list[type[Exception]],
-) -> None:
-    async with fan_out_aws(environment, tmp_path, subscription_seconds=0.1) as served:
-        reader = Reader(await served.source())
-        served.put("before")
-        await reader.until(1)
-        served.aws.fault(kind, operation="SubscribeToShard", count=2)
-        before = served.subscriptions
-        while served.subscriptions < before + 3:
-            await asyncio.sleep(0.01)
-        served.put("after")
-        assert await reader.until(2) == ["before", "after"]
-        assert [type(each) for each in reader.errors] == errors
-        await reader.stop()
-
-
-async def test_a_renewal_that_is_denied_ends_the_reading(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(environment, tmp_path, subscription_seconds=0.1) as served:
-        reader = Reader(await served.source())
-        await reader.change()
-        served.aws.deny("kinesis:SubscribeToShard")
-        with pytest.raises(AccessDeniedError, match="SubscribeToShard"):
-            await reader.end()
-
-
 # --- other subscribers ---
-
-
-async def test_a_later_subscriber_takes_the_shard_over(served: FanOutAws) -> None:
-    former = Reader(await served.source())
-    served.put("a")
-    await former.until(1)
-    later = Reader(await served.source())
-    while not former.errors:
-        await former.change()
-    await former.stop()
-    assert isinstance(former.errors[0], SourceThrottledError)
-    served.put("b")
-    assert await later.until(2) == ["a", "b"]
-    await later.stop()
-
-
-async def test_a_subscription_that_is_too_early_waits_for_its_turn(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(
-        environment, tmp_path, subscription_replace_seconds=0.3
-    ) as served:
-        served.put("a")
-        former = Reader(await served.source())
-        await former.until(1)
-        await former.stop()
-        later = Reader(await served.source())
-        assert await later.until(1) == ["a"]
-        assert served.subscriptions > 3  # it was refused several times
-        assert later.errors == []
-        await later.stop()
 
 
 async def test_a_deregistered_consumer_is_not_taken_for_an_ended_shard(
@@ -234,14 +131,6 @@ async def test_a_deregistered_consumer_is_not_taken_for_an_ended_shard(
     await reader.change()
     await StreamConsumers(await served.polling()).deregister("billing")
     with pytest.raises(FatalError, match="register it again"):
-        await reader.end()
-
-
-async def test_a_deleted_stream_is_missing(served: FanOutAws) -> None:
-    reader = Reader(await served.source())
-    await reader.change()
-    served.aws.delete_stream("orders")
-    with pytest.raises(StreamMissingError):
         await reader.end()
 
 

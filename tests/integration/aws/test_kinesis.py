@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import pytest
@@ -185,25 +184,6 @@ async def test_a_start_by_time_may_be_early_by_a_millisecond_but_never_late(
     assert aws.seen[0].body["ShardIteratorType"] == "AT_TIMESTAMP"
     assert moment - 0.001 < aws.seen[0].body["Timestamp"] <= moment
     assert len(str(aws.seen[0].body["Timestamp"]).partition(".")[2]) <= 3
-
-
-async def test_a_page_is_decoded_with_its_children(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    record = {
-        "SequenceNumber": "1",
-        "PartitionKey": "k",
-        "Data": base64.b64encode(b"data").decode(),
-        "ApproximateArrivalTimestamp": 1.5e9,
-    }
-    keys = {"StartingHashKey": "0", "EndingHashKey": "9"}
-    child = {"ShardId": "s1", "ParentShards": ["s0"], "HashKeyRange": keys}
-    body = {"Records": [record], "MillisBehindLatest": 7, "ChildShards": [child]}
-    aws.answer("GetRecords", body)
-    page = await source.get_records("x", 10)
-    assert [record.data for record in page.records] == [b"data"]
-    assert page.next_iterator is None
-    assert page.children == (Shard("s1", 0, 9, ("s0",)),)
 
 
 # --- faults --------------------------------------------------------------------------

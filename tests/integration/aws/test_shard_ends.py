@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kinesumer.core.lineage import find
-from kinesumer.errors import InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ports import StreamSource
@@ -91,27 +90,3 @@ async def test_the_ending_number_of_a_closed_shard_is_its_end(
     assert len(await reader.end()) == 2
     assert not reader.texts
     assert not reader.errors
-
-
-@both
-async def test_the_last_record_of_a_closed_shard_is_before_its_end(
-    served: FanOutAws, how: str
-) -> None:
-    first, last = served.put("a", "b")
-    served.aws.split("orders", FIRST_SHARD)
-    assert Position(last) < Position(await ending_number(served))
-    reader = Reader(await source(served, how), after=Position(first))
-    assert len(await reader.end()) == 2
-    assert reader.texts == ["b"]
-
-
-@both
-async def test_a_number_of_another_stream_is_refused(
-    served: FanOutAws, how: str
-) -> None:
-    served.put("a")
-    served.aws.split("orders", FIRST_SHARD)
-    opened = await source(served, how)
-    with pytest.raises(InvalidPositionError):
-        iterator = await opened.get_iterator(FIRST_SHARD, Position("7"))
-        await opened.get_records(iterator, 10)
