@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType, UnionType
+from types import UnionType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from anyio.from_thread import start_blocking_portal
@@ -122,19 +122,14 @@ class Kinesumer(ForThreads):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         if self._client.delivery is not None:
             # Leaving the block waits until another thread has finished its record. A
             # record of this thread can't be finished meanwhile, so nothing waits for
             # it.
             self._client.delivery.closer = threading.current_thread()
         with self._signals:
-            self._loop_thread.__exit__(kind, error, trace)
+            self._loop_thread.__exit__(*exc_info)
 
     def _at_exit(self) -> None:
         self.__exit__(None, None, None)

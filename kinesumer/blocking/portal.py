@@ -7,7 +7,6 @@ import atexit
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -59,15 +58,10 @@ class LoopThread:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: Any) -> None:
         # A forked child has a copy of this object, but only the parent has the threads.
         if self._process == os.getpid():
-            self._stack.__exit__(kind, error, trace)
+            self._stack.__exit__(*exc_info)
 
     def _interpreter_ends(self) -> None:
         if self._process == os.getpid():

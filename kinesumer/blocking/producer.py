@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from anyio import move_on_after
 
@@ -84,13 +83,8 @@ class Producer(ForThreads):
         self._loop_thread.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._loop_thread.__exit__(kind, error, trace)
+    def __exit__(self, *exc_info: Any) -> None:
+        self._loop_thread.__exit__(*exc_info)
 
     def close(self) -> None:
         """Put all records, and end the producer. A second call does nothing.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from http import HTTPStatus
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -109,12 +108,7 @@ class ConfluentApi:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
 
