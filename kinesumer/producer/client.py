@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     ConfigurationError,
-    FailedRecord,
     KinesumerError,
     PutFailedError,
     StreamMissingError,
@@ -33,7 +31,6 @@ from kinesumer.producer.record_producer import (
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import IncidentLog, logger
 from kinesumer.runtime.tasks import CALL_RETRIES
-from kinesumer.telemetry.api import Telemetry
 from kinesumer.telemetry.otel import OpenTelemetry
 
 # The longest wait for buffered records to be put, if an error has ended the block.
@@ -237,24 +234,11 @@ class Producer(ForAsyncio):
 
 
 async def open_record_producer(
-    target: PutTarget,
-    info: StreamInfo,
-    *,
-    aggregate: bool,
-    ordered: bool,
-    chance: random.Random,
-    on_refused: Callable[[FailedRecord], object] | None = None,
-    max_buffer_bytes: int = MAX_BUFFER_BYTES,
-    linger_seconds: float = LINGER_SECONDS,
-    give_up_seconds: float = GIVE_UP_SECONDS,
-    waits_for_credentials: bool = False,
-    telemetry: Telemetry | None = None,
+    target: PutTarget, info: StreamInfo, *, aggregate: bool, **options: Any
 ) -> RecordProducer:
     """Return a producer for a stream. ``info`` is the stream's description.
 
-    ``on_refused`` is called with each record that Kinesis refuses, or else the producer
-    raises PutFailedError. With ``waits_for_credentials``, time without valid
-    credentials doesn't count as ``give_up_seconds``.
+    The other options are those of ``RecordProducer``.
 
     Raise StreamMissingError if the stream is being deleted, and KinesumerError if it is
     being created.
@@ -272,19 +256,7 @@ async def open_record_producer(
         shards = (
             await CALL_RETRIES.call(target.list_shards) if info.routes_by_key else []
         )
-    return RecordProducer(
-        target,
-        info,
-        ordered=ordered,
-        chance=chance,
-        shards=shards,
-        on_refused=on_refused,
-        give_up_seconds=give_up_seconds,
-        waits_for_credentials=waits_for_credentials,
-        linger_seconds=linger_seconds,
-        max_buffer_bytes=max_buffer_bytes,
-        telemetry=telemetry,
-    )
+    return RecordProducer(target, info, shards=shards, **options)
 
 
 def _check_number(name: str, value: object, least: float) -> None:

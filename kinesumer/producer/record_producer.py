@@ -53,6 +53,7 @@ class RecordProducer:
     A record that Kinesis refuses fails alone. ``on_refused`` is called with it, or the
     producer raises PutFailedError. All records fail if Kinesis accepts none for
     ``give_up_seconds``, or denies a request. The producer can be used again after that.
+    With ``waits_for_credentials``, time without valid credentials doesn't count.
     """
 
     stream: PutStream
