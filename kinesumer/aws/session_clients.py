@@ -43,11 +43,7 @@ from kinesumer.aws.errors import Kind, failure_of, foreign, no_credentials
 from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.key_sources import LIBRARIES, SessionKeys, inner_session
-from kinesumer.errors import (
-    ConfigurationError,
-    KinesumerError,
-    SourceUnavailableError,
-)
+from kinesumer.errors import ConfigurationError, KinesumerError, SourceUnavailableError
 from kinesumer.runtime.threads import is_refusal
 
 LOGGER = logging.getLogger("kinesumer")

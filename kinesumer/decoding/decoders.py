@@ -8,12 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
-from kinesumer.errors import (
-    ConfigurationError,
-    DecodeError,
-    FatalError,
-    TransientError,
-)
+from kinesumer.errors import ConfigurationError, DecodeError, FatalError, TransientError
 from kinesumer.model.json_decoding import json_decoder
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.records import Record, decode_error

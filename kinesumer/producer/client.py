@@ -18,11 +18,7 @@ from kinesumer.errors import (
 from kinesumer.model.streams import Stream, StreamInfo
 from kinesumer.model.validation import ForAsyncio, require_flag, require_text
 from kinesumer.producer.pending import PutFuture, require_taken, to_entry, valid_entry
-from kinesumer.producer.put_stream import (
-    GIVE_UP_SECONDS,
-    PutCounts,
-    PutTarget,
-)
+from kinesumer.producer.put_stream import GIVE_UP_SECONDS, PutCounts, PutTarget
 from kinesumer.producer.record_producer import (
     LINGER_SECONDS,
     MAX_BUFFER_BYTES,

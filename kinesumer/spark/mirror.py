@@ -37,13 +37,7 @@ from kinesumer.coordination.state_store import PacedStore
 from kinesumer.coordination.store_queries import read_stream_row, read_with_listing
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.positions import (
-    END,
-    After,
-    Offset,
-    ShardPosition,
-    StreamOffset,
-)
+from kinesumer.model.positions import END, After, Offset, ShardPosition, StreamOffset
 from kinesumer.model.rows import QUERY_ID, MemberRow, ShardRow
 from kinesumer.model.streams import Shard, Start
 from kinesumer.model.validation import validate_name

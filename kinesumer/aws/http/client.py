@@ -24,18 +24,9 @@ from botocore import xform_name
 from kinesumer.aws.clients import OpenClient, PlainClient, user_agent
 from kinesumer.aws.errors import foreign, refusal
 from kinesumer.aws.http.connection import Answer
-from kinesumer.aws.http.event_stream import (
-    EventStream,
-    EventStreamPool,
-    RefusedError,
-)
+from kinesumer.aws.http.event_stream import EventStream, EventStreamPool, RefusedError
 from kinesumer.aws.http.pool import Address, client_context
-from kinesumer.aws.http.sigv4 import (
-    CONTENT_TYPE,
-    Destination,
-    SignedRequest,
-    Signer,
-)
+from kinesumer.aws.http.sigv4 import CONTENT_TYPE, Destination, SignedRequest, Signer
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ports import Reservation
 from kinesumer.runtime.threads import is_refusal

@@ -14,11 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from kinesumer.errors import (
-    ConfigurationError,
-    DeadLettersUnavailableError,
-    FatalError,
-)
+from kinesumer.errors import ConfigurationError, DeadLettersUnavailableError, FatalError
 from kinesumer.handlers.dead_letters.letter import (
     DeadLetter,
     ReadableDeadLetters,

@@ -15,11 +15,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Offset
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.partitions import is_aws_host
-from kinesumer.spark.options.streams import (
-    parse_position,
-    parse_streams,
-    with_consumer,
-)
+from kinesumer.spark.options.streams import parse_position, parse_streams, with_consumer
 from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE, Option
 
 # Options of Spark itself. Spark passes them to sources and sinks, too, which ignore

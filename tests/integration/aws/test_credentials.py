@@ -14,11 +14,7 @@ from aiobotocore.session import AioSession
 from kinesumer.aws.dynamodb import open_borrowed_store, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
-from kinesumer.errors import (
-    AccessDeniedError,
-    CredentialsError,
-    SourceUnavailableError,
-)
+from kinesumer.errors import AccessDeniedError, CredentialsError, SourceUnavailableError
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (

@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from kinesumer.aws.fan_out import (
-    CALL_SECONDS,
-)
+from kinesumer.aws.fan_out import CALL_SECONDS
 from kinesumer.aws.kinesis_errors import SubscriptionInUseError
 from kinesumer.aws.stream_consumers import FALLBACK_SECONDS
 from kinesumer.consuming.page_fetch import NoRoomError

@@ -29,9 +29,7 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError, SourceUnavailableError
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
-from tests.support.aws_keys import (
-    EMPTY,
-)
+from tests.support.aws_keys import EMPTY
 
 pytestmark = pytest.mark.pinned
 

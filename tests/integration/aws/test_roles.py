@@ -18,11 +18,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
-from tests.support.aws_keys import (
-    ROLE,
-    SUMMARY,
-    Seconds,
-)
+from tests.support.aws_keys import ROLE, SUMMARY, Seconds
 
 pytestmark = pytest.mark.pinned
 

@@ -27,11 +27,7 @@ from kinesumer.aws.streams import StreamName
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire.put_records import Entry
 from tests.integration.aws.stub import AwsStub
-from tests.support.aws_keys import (
-    KEY,
-    ROLE,
-    SUMMARY,
-)
+from tests.support.aws_keys import KEY, ROLE, SUMMARY
 
 Make = Callable[[], Any]
 

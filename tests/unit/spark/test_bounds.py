@@ -6,9 +6,7 @@ import asyncio
 
 import pytest
 
-from kinesumer.errors import (
-    ConfigurationError,
-)
+from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import After, Position, StreamOffset
 from kinesumer.model.streams import Start
 from tests.support.spark_query import World, simulated

@@ -8,9 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from kinesumer.errors import (
-    SourceUnavailableError,
-)
+from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
 from kinesumer.wire.query_offsets import from_json
 from tests.support.spark_query import Query, World, simulated

@@ -8,10 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kinesumer.coordination import pauses
-from kinesumer.errors import (
-    GroupBusyError,
-    StreamRecreatedError,
-)
+from kinesumer.errors import GroupBusyError, StreamRecreatedError
 from kinesumer.model.positions import After, Position
 from kinesumer.model.rows import QUERY_ID, ShardRow
 from kinesumer.ops.group.observation import FleetView

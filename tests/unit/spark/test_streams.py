@@ -12,13 +12,7 @@ from kinesumer import ConfigurationError, Position, Start, Stream
 from kinesumer.model.positions import After, StreamOffset
 from kinesumer.spark import streams_option
 from kinesumer.wire.query_offsets import to_json
-from tests.support.spark_options import (
-    OTHER_ACCOUNT,
-    PAYMENTS,
-    ROLE,
-    read,
-    refusal,
-)
+from tests.support.spark_options import OTHER_ACCOUNT, PAYMENTS, ROLE, read, refusal
 
 
 def test_positions_are_given_by_stream_and_shard() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kinesumer.spark.options.parser import (
-    FOREIGN_OPTIONS,
-)
+from kinesumer.spark.options.parser import FOREIGN_OPTIONS
 from kinesumer.spark.options.table import OPTIONS
 
 
