@@ -1,7 +1,8 @@
-"""Test that what the system refuses, such as a thread, is asked for again."""
+"""Test that what the system refuses is asked for again, and what is no answer."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import threading
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from aiobotocore.session import AioSession
 
+from kinesumer.aws import account
+from kinesumer.aws.account import read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.http import connection
 from kinesumer.aws.kinesis import open_source
@@ -105,3 +108,26 @@ async def test_a_client_that_cannot_be_created_for_now_is_no_wrong_setting(
             await open_source(clients, Stream("orders"))
         monkeypatch.setattr(AioSession, "_create_client", create)
         await open_source(clients, Stream("orders"))
+
+
+@pytest.mark.pinned
+async def test_a_page_of_a_proxy_is_no_answer(
+    aws: AwsStub, clients: ClientFactory
+) -> None:
+    for operation in ("GetCallerIdentity", "DescribeLimits"):
+        aws.answer_raw(operation, b"<html><body>Log in</body></html>", 200)
+    with pytest.raises(SourceUnavailableError, match="GetCallerIdentity isn't from"):
+        await read_caller(clients)
+    with pytest.raises(SourceUnavailableError, match="DescribeLimits isn't from"):
+        await read_limits(clients)
+
+
+@pytest.mark.pinned
+async def test_an_answer_that_never_ends_is_given_up(
+    aws: AwsStub, clients: ClientFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "ANSWER_SECONDS", 0.2)
+    aws.drip("GetCallerIdentity")
+    with pytest.raises(SourceUnavailableError, match="sts:GetCallerIdentity"):
+        async with asyncio.timeout(4.0):
+            await read_caller(clients)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
@@ -17,6 +17,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Stream
+from kinesumer.testing import EmbeddedAws, background
 from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import ROLE, SUMMARY, Seconds
 
@@ -189,3 +190,33 @@ async def test_an_external_id_that_sts_cant_take_is_a_configuration_error(
 )
 def test_a_session_name_is_made_fit_for_sts(text: str, name: str) -> None:
     assert role_session_name(text) == name
+
+
+OTHER = "210987654321"
+
+
+@pytest.fixture
+def embedded(environment: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
+    """Start an embedded AWS, and point the environment to it."""
+    with background(EmbeddedAws()) as aws:
+        for name, value in aws.environment().items():
+            environment.setenv(name, value)
+        yield aws
+
+
+async def test_keys_of_a_role_that_live_for_two_seconds_never_interrupt_reading(
+    embedded: EmbeddedAws,
+) -> None:
+    role = embedded.create_role("reader", account=OTHER, session_seconds=2)
+    embedded.create_stream("orders", account=OTHER)
+    # AWS's clock is an hour ahead, so only its time gives the lifetime of the keys.
+    embedded.advance(3600)
+    embedded.stop_clock()
+    seconds = 0.0
+    async with ClientFactory(now=lambda: seconds) as clients:
+        source = await open_source(clients, Stream("orders", role_arn=role.arn))
+        for _ in range(30):
+            await source.list_shards()
+            embedded.advance(0.1)
+            seconds += 0.1
+    assert embedded.journal.count("sts", "AssumeRole") >= 2
