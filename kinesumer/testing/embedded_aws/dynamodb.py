@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from kinesumer.aws.dynamodb_calls import row_of
-from kinesumer.testing.kinesis.errors import AwsError, invalid_request
 from kinesumer.testing.kinesis.requests import AwsError, invalid_request
 from kinesumer.testing.kinesis.subscription import Subscription
 from kinesumer.wire.reports import row_bytes
