@@ -13,7 +13,11 @@ from urllib.parse import urlsplit
 from kinesumer.aws.session import ClientFactory
 from kinesumer.runtime.partitions import is_aws_host
 from kinesumer.testing.trial.acceptance.contract.streams import Streams
-from kinesumer.testing.trial.acceptance.resources import StreamResources, TableResources
+from kinesumer.testing.trial.acceptance.resources import (
+    Resources,
+    StreamResources,
+    TableResources,
+)
 
 # The names of all streams and tables of all runs begin with this.
 PREFIX = "kinesumer-acceptance"
@@ -52,7 +56,7 @@ def is_aws(endpoint: str) -> bool:
     return is_aws_host(urlsplit(endpoint).hostname or "")
 
 
-async def find_leftovers(resources: StreamResources | TableResources) -> list[str]:
+async def find_leftovers(resources: Resources) -> list[str]:
     """Return the names of what has both the prefix and the tag of runs."""
     names = await resources.names(f"{PREFIX}-")
     return [name for name in names if TAG in await resources.tags(name)]
@@ -81,7 +85,7 @@ class Account:
         return [self.streams, *([self.other] if self.other else [])]
 
     @property
-    def resources(self) -> list[StreamResources | TableResources]:
+    def resources(self) -> list[Resources]:
         """The streams and tables of the account, and the streams of the other one."""
         return [*(streams.resources for streams in self.all_streams), self.tables]
 
