@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesumer.decoding.avro import (
@@ -204,6 +204,7 @@ def test_each_byte_becomes_few_values(schema: Any, data: bytes) -> None:
     assert values_in(found) <= MAX_VALUES_PER_BYTE * (len(data) + 1)
 
 
+@settings(max_examples=settings().max_examples // 4)  # tracemalloc is slow
 @given(schemas(), bodies)
 def test_no_data_takes_memory_far_beyond_its_size(schema: Any, data: bytes) -> None:
     try:
