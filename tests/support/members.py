@@ -151,9 +151,9 @@ async def fleet_of(world: World, *client_ids: str, shards: int = 4) -> Fleet:
     return fleet
 
 
-def shares(world: World) -> dict[str, int]:
-    """Return how many of four equal shards are in each live member's range."""
-    starts = {ARN: [n * HASH_KEYS // 4 for n in range(4)]}
+def shares(world: World, shards: int = 4) -> dict[str, int]:
+    """Return how many of the equal shards are in each live member's range."""
+    starts = {ARN: [n * HASH_KEYS // shards for n in range(shards)]}
     parts = {
         client_id: plan.Assignment(0, member.range or (), frozenset())
         for client_id, member in world.members().items()

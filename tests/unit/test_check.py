@@ -14,7 +14,7 @@ from tests.support.check import ROOT, Check, all_checks, checks_of, run_all
     ("path", "expected"),
     [
         ("kinesumer/core/plan.py", "tests/unit/core/test_plan.py"),
-        ("kinesumer/core/plan.py", "tests/unit/core/test_assignment_labels.py"),
+        ("kinesumer/core/plan.py", "tests/unit/core/test_assignment.py"),
         ("kinesumer/aws/dynamodb.py", "tests/integration/aws/test_dynamodb.py"),
         ("kinesumer/wire", "tests/unit/wire"),
         ("tests/support/clients.py", "tests/unit/coordination/test_group.py"),

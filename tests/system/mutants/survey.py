@@ -33,7 +33,6 @@ _ROW_TESTS = ("wire/test_rows", "wire/test_fields")
 TESTS = {
     "core/assignment": (
         "core/test_assignment",
-        "core/test_assignment_labels",
         "core/test_assignment_max_shards",
     ),
     "core/delivery": ("core/test_delivery", "core/test_handout"),

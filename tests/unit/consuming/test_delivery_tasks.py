@@ -1,16 +1,18 @@
-"""Test several tasks that each work at a batch of their own, with manual commits."""
+"""Test how tasks share a delivery, how shards take turns, and when the loop runs."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Batch
-from tests.support.delivery import Desk, numbers
+from kinesumer.model.records import Batch, Record
+from tests.support.delivery import Desk, block, numbers
 from tests.support.world import World, hold, shard_row
 
 EACH_BYTES = 426  # the memory of one test record in the buffer
@@ -134,3 +136,130 @@ async def test_the_watchdog_names_the_task_that_has_the_batch(world: World) -> N
     await other.fail(ValueError())
     await asyncio.sleep(0.1)
     assert not desk.delivery.is_in_use_beside(one.task)
+
+
+# The longest time of a turn whose records take no time.
+TURN_SECONDS = 0.05
+
+
+def shards(count: int) -> list[OwnedShard]:
+    return [hold(shard_row(f"shardId-{number:012}")) for number in range(count)]
+
+
+def letter(record: Record) -> str:
+    """Return a letter for the record's shard: "a" for the first one."""
+    return chr(ord("a") + int(record.shard_id[-3:]))
+
+
+async def each(desk: Desk, what: str) -> AsyncIterator[str]:
+    """Yield the letter of each record's or batch's shard."""
+    if what == "records":
+        async for record in desk.records:
+            yield letter(record)
+    else:
+        async for batch in desk.records.batches():
+            yield letter(batch.records[0])
+
+
+async def order_of(
+    desk: Desk, what: str, count: int, *, held: float = 0.0, awaited: float = 0.0
+) -> str:
+    """Return the shards of the first records or batches, which take some time each."""
+    seen = ""
+    async for shard in each(desk, what):
+        seen += shard
+        if len(seen) == count:
+            break
+        block(desk.world, held)
+        await asyncio.sleep(awaited)
+    return seen
+
+
+async def decode(record: Record) -> bytes:
+    return record.data
+
+
+@pytest.mark.parametrize("decoder", [None, decode])
+@pytest.mark.parametrize("auto", [True, False])
+@pytest.mark.parametrize("time", ["held", "awaited"])
+async def test_a_slow_loop_gets_a_record_of_each_shard_in_turn(
+    world: World, time: str, decoder: object, *, auto: bool
+) -> None:
+    desk = Desk(world, auto=auto, decode=decoder)
+    for owned in shards(3):
+        desk.put(owned, *range(1000))
+    times: Any = {time: 1.0}
+    assert await order_of(desk, "records", 9, **times) == "abcabcabc"
+
+
+async def test_a_turn_at_quick_records_is_bounded_by_time(world: World) -> None:
+    desk = Desk(world)
+    for owned in shards(2):
+        desk.put(owned, *range(1000))
+    assert await order_of(desk, "records", 12, held=0.02) == "aaabbbaaabbb"
+
+
+def loop_over(desk: Desk, what: str) -> AsyncIterator[object]:
+    return aiter(desk.records if what == "records" else desk.records.batches())
+
+
+async def times_of(
+    world: World, what: str, *, held: float = 0.0, awaited: float = 0.0
+) -> list[float]:
+    """Return when user code gets each of three records; it waits and blocks between."""
+    desk, times = Desk(world), list[float]()
+    for number in range(3):
+        desk.put(hold(), number)
+    async for _ in loop_over(desk, what):
+        times.append(world.clock.now())
+        if len(times) == 3:
+            break
+        await asyncio.sleep(awaited)
+        block(world, held)
+    return times
+
+
+@pytest.mark.parametrize("what", ["records", "batches"])
+async def test_other_tasks_run_between_two_batches_of_user_code_that_never_awaits(
+    world: World, what: str
+) -> None:
+    async def take_in() -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    desk, owned = Desk(world), hold()
+    for number in range(40):
+        desk.put(owned, number)
+    answers: list[asyncio.Task[None]] = []
+    async for _ in loop_over(desk, what):
+        assert all(answer.done() for answer in answers)
+        block(world, 0.1)
+        answers.append(world.loop.create_task(take_in()))
+        if len(answers) == 40:
+            break
+
+
+@pytest.mark.parametrize("what", ["records", "batches"])
+@pytest.mark.parametrize(
+    ("held", "awaited", "seconds"), [(4, 0, 4.2), (0.2, 0, 0.2), (0, 100, 100)]
+)
+async def test_the_loop_runs_for_a_share_of_a_long_hold_only(
+    world: World, what: str, held: float, awaited: float, seconds: float
+) -> None:
+    first, second, third = await times_of(world, what, held=held, awaited=awaited)
+    assert second - first == pytest.approx(seconds, abs=0.01)
+    assert third - second == pytest.approx(seconds, abs=0.02)
+
+
+async def test_the_loop_runs_after_a_hold_that_follows_an_await(world: World) -> None:
+    first, second, _ = await times_of(world, "batches", held=4, awaited=3)
+    assert 0.15 < second - first - 7 < 0.21
+
+
+async def test_no_timer_goes_on_while_user_code_waits(world: World) -> None:
+    desk = Desk(world)
+    desk.put(hold(), 1)
+    assert await desk.next() == "1"
+    assert await desk.nothing_for(10)
+    assert desk.delivery._lag.seconds() == 0
+    assert desk.delivery._lag._due is None

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from kinesumer.coordination import pauses
 from kinesumer.coordination.membership import SessionRenewed
 from kinesumer.core.liveness import Lease
 from kinesumer.errors import ShardsLostError
-from kinesumer.wire import writes
+from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
+from kinesumer.model.streams import Start
+from kinesumer.ops.group import changes
+from kinesumer.ops.group.seek import plan_seek
+from kinesumer.ops.group.seek import seek as seek_planned
+from kinesumer.wire import admin_writes, writes
 from tests.support.clients import Thinking, counts, numbers, settled, sharing, spread
 from tests.support.faulty import FaultyStore
-from tests.support.world import APP, SHARD, World
+from tests.support.world import APP, SHARD, Client, World
 
 # --- sharing ---
 
@@ -136,3 +144,220 @@ async def test_streams_refreshed_between_sessions_are_consumed(world: World) -> 
     store.latency = 0.001
     world.put("a", stream="payments")
     await world.until(lambda: "a" in client.texts)
+
+
+P = "shardId-000000000000"
+
+
+async def seek(
+    world: World, to: Position | Start = Start.TRIM_HORIZON, shard: str | None = None
+) -> None:
+    """Seek as ``kinesumer seek`` does."""
+    context = world.context("operator")
+    stream = world.open(world.kinesis.source("orders"))
+    await seek_planned(context, await plan_seek(context, stream, to, shard))
+
+
+async def seek_without_notice(world: World) -> None:
+    """Seek a shard without notifying clients, as an interrupted seek does."""
+    row = world.shard_rows()[P]
+    write = admin_writes.seek(APP, row, Start.TRIM_HORIZON, waits=False)
+    await world.table.write(write)
+
+
+async def reader(world: World, texts: str, **options: Any) -> Client:
+    """Return a client "c1" that has read one record for each letter of ``texts``."""
+    world.put(*texts)
+    client = world.client("c1", **options)
+    await world.until(lambda: client.texts == [*texts])
+    return client
+
+
+async def drain(world: World, client_id: str, *, undo: bool = False) -> None:
+    await changes.drain(world.context("operator"), client_id, undo=undo)
+
+
+# --- seeks ---
+
+
+async def test_a_seek_to_the_beginning_delivers_all_again(world: World) -> None:
+    clients = await sharing(world, "c1", "c2")
+    spread(world, *numbers(0, 80))
+    await world.until(lambda: len(counts(*clients)) == 80)
+    await asyncio.sleep(10)
+    await seek(world)
+    await world.until(lambda: {*counts(*clients).values()} == {2}, seconds=10)
+    await asyncio.sleep(60)
+    assert {*counts(*clients).values()} == {2}
+
+
+async def test_a_seek_during_reading_loses_nothing(world: World) -> None:
+    clients = await sharing(world, "c1", "c2", shards=4)
+    for n in range(60):
+        spread(world, *numbers(4 * n, 4 * n + 4))
+        await asyncio.sleep(0.5)
+        if n == 30:
+            await seek(world)
+    await world.until(lambda: len(counts(*clients)) == 240)
+    await asyncio.sleep(30)
+    found = counts(*clients)
+    assert {found[text] for text in numbers(0, 118)} <= {1, 2}
+    assert {found[text] for text in numbers(140, 240)} == {1}
+    assert max(found.values()) == 2
+
+
+async def test_a_seek_to_a_position_reads_on_after_it(world: World) -> None:
+    client = await reader(world, "abcde")
+    await asyncio.sleep(6)
+    number = client.seen[2].sequence_number
+    await seek(world, Position(number), P)
+    await world.until(lambda: client.texts == [*"abcdede"], seconds=5)
+
+
+async def test_a_seek_to_latest_skips_waiting_records(world: World) -> None:
+    release = asyncio.Event()
+
+    async def wait(record: Record) -> None:
+        if record.data == b"a":
+            await release.wait()
+
+    world.put(*"abcde")
+    client = world.client("c1", handle=wait)
+    await world.until(lambda: client.texts == ["a"])
+    await asyncio.sleep(2)
+    await seek(world, Start.LATEST)
+    await asyncio.sleep(5)
+    release.set()
+    await asyncio.sleep(5)
+    world.put("f")
+    await world.until(lambda: client.texts == ["a", "f"])
+
+
+async def test_the_next_commit_finds_a_seek_without_notice(world: World) -> None:
+    client = await reader(world, "a")
+    await asyncio.sleep(6)
+    await seek_without_notice(world)
+    await asyncio.sleep(10)
+    assert client.texts == ["a"]
+    world.put("b")
+    await world.until(lambda: client.texts == [*"abab"], seconds=6)
+    await asyncio.sleep(10)
+    assert world.shard_rows()[P].position is not None
+
+
+async def test_a_seek_without_notice_is_found_in_a_minute(world: World) -> None:
+    client = await reader(world, "a")
+    await asyncio.sleep(6)
+    await seek_without_notice(world)
+    await world.until(lambda: client.texts == ["a", "a"], seconds=61)
+
+
+async def test_acks_from_before_a_seek_are_not_lost(world: World) -> None:
+    client = await reader(world, "ab", commit="manual")
+    await seek(world)
+    await world.until(lambda: client.texts == [*"abab"], seconds=60)
+    client.group.ack(client.seen[0])
+    await client.run(client.group.commit())
+    assert world.shard_rows()[P].position is None
+    client.group.ack(client.seen[2])
+    await client.run(client.group.commit())
+    assert world.shard_rows()[P].position == client.seen[0].position
+
+
+async def test_after_a_seek_acks_of_shards_moved_away_are_lost(world: World) -> None:
+    client = await reader(world, "ab", commit="manual")
+    await seek(world)
+    await world.until(lambda: client.texts == [*"abab"], seconds=60)
+    other = world.client("c2")
+    await world.until(lambda: "c2" in world.members())
+    await drain(world, "c1")
+    await world.until(lambda: other.held == [P])
+    client.group.ack(client.seen[2])
+    with pytest.raises(ShardsLostError):
+        await client.run(client.group.commit())
+
+
+async def test_a_seek_reads_a_resharded_stream_parents_first(world: World) -> None:
+    client = await reader(world, "ab")
+    low, high = world.kinesis.split("orders", P)
+    world.put("c")
+    await world.until(lambda: client.held == sorted([low, high]))
+    world.kinesis.merge("orders", low, high)
+    world.put("d")
+    await world.until(lambda: len(client.texts) == 4)
+    await asyncio.sleep(10)
+    await seek(world)
+    await world.until(lambda: len(client.texts) == 8, seconds=20)
+    assert client.texts[4:] == [*"abcd"]
+    await asyncio.sleep(60)
+    assert len(client.texts) == 8
+    ended = {row.ended for i, row in world.shard_rows().items() if i <= high}
+    assert ended == {True}
+
+
+async def test_an_interrupted_seek_loses_nothing_and_can_be_repeated(
+    world: World,
+) -> None:
+    client = await reader(world, "ab")
+    world.kinesis.split("orders", P)
+    world.put("c")
+    await world.until(lambda: client.texts == [*"abc"])
+    await asyncio.sleep(10)
+    await seek_without_notice(world)
+    await world.until(lambda: client.texts == [*"abcab"], seconds=70)
+    await asyncio.sleep(10)
+    world.put("d")
+    await seek(world)
+    await world.until(lambda: client.texts[-4:] == [*"abcd"], seconds=20)
+    await asyncio.sleep(60)
+    assert all(row.ready or row.ended for row in world.shard_rows().values())
+
+
+async def test_a_paused_shard_is_read_from_its_seek_when_resumed(world: World) -> None:
+    client = await reader(world, "ab")
+    operator = world.context("operator")
+    await pauses.pause(operator, "orders")
+    await world.until(lambda: client.held == [])
+    await seek(world)
+    await asyncio.sleep(70)
+    assert client.texts == [*"ab"]
+    await pauses.resume(operator, "orders")
+    await world.until(lambda: client.texts == [*"abab"], seconds=5)
+
+
+async def test_a_shard_seeked_and_paused_at_once_has_no_owner(world: World) -> None:
+    client = await reader(world, "ab")
+    await seek(world)
+    await pauses.pause(world.context("operator"), "orders", P)
+    await world.until(lambda: world.shard_rows()[P].owner == "", seconds=5)
+    await asyncio.sleep(70)
+    assert (client.held, client.texts) == ([], [*"ab"])
+
+
+async def test_a_shard_seeked_while_it_moves_follows_the_plan(world: World) -> None:
+    first = await reader(world, "ab")
+    second = world.client("c2")
+    await world.until(lambda: "c2" in world.members())
+    await drain(world, "c1")
+    await world.until(lambda: world.members()["c1"].range == ())
+    await seek_without_notice(world)
+    await world.until(lambda: second.texts == [*"ab"], seconds=10)
+    assert first.held == []
+
+
+# --- pauses and drains ---
+
+
+async def test_a_drained_client_hands_over_until_that_is_undone(world: World) -> None:
+    clients = first, second = await sharing(world, "c1", "c2")
+    await drain(world, "c2")
+    for n in range(100):
+        spread(world, *numbers(8 * n, 8 * n + 8))
+        await asyncio.sleep(0.1)
+    await world.until(lambda: len(counts(*clients)) == 800)
+    assert set(counts(*clients).values()) == {1}
+    assert (len(first.held), second.held) == (8, [])
+    assert not world.members()["c2"].dead
+    await drain(world, "c2", undo=True)
+    await settled(world, first, second, shards=8)
+    assert len(second.held) == 4
