@@ -30,8 +30,8 @@ from benchmarks.http_server import served_kinesis
 from benchmarks.pages import JSON, LAYOUTS, Order
 from benchmarks.report import Report, percentile
 from kinesumer.testing import EmbeddedAws, background
-from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.records import decode_page
+from tests.support.aggregates import open_records
 
 PEERS_PYTHON = Path(".venv-bench/bin/python")
 HOW_TO = "bash -c '. scripts/environment.sh; environment .venv-bench bench editable'"

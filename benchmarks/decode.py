@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.testing.embedded_aws.gateway import from_json
-from kinesumer.wire.aggregation import MAGIC, OpenedRecords, open_records
+from kinesumer.wire.aggregation import MAGIC, OpenedRecords
 from kinesumer.wire.cbor import compiled
 from kinesumer.wire.records import decode_page
+from tests.support.aggregates import open_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -72,7 +72,6 @@ class BatchBuilder:
 
     def _report(self, opened: OpenedRecords) -> None:
         if opened.outside:
-            self._owned.outside_hash_range += opened.outside
             self._context.telemetry.count(
                 "records_outside_hash_range", self._owned.key.stream_arn, opened.outside
             )

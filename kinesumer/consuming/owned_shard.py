@@ -40,13 +40,6 @@ NEXT_STATES = {
 }
 
 
-class RevocationListener(Protocol):
-    """Is notified when a shard's records may no longer be delivered."""
-
-    def shard_revoked(self, owned: OwnedShard) -> None:
-        """Deliver no more records of this shard."""
-
-
 class CallbackCalls(Protocol):
     """The calls of ``on_assigned`` and ``on_revoked`` for a shard in one epoch."""
 
@@ -86,7 +79,8 @@ class OwnedShard:
         # True if the state isn't DELIVERING. This is an attribute and not a property,
         # since it is read for each record.
         self.revoked: bool = False
-        self.listener: RevocationListener | None = None
+        # Is called when the records may no longer be delivered.
+        self.on_revocation: Callable[[OwnedShard], None] | None = None
         self.calls: CallbackCalls | None = None  # None if user code has no callbacks
         # Set when waiters must check the state and the progress again.
         self._changed = asyncio.Event()
@@ -107,8 +101,6 @@ class OwnedShard:
         self.read_until: float = row.read_until
         # The time until which the shard was read, if its reading ends there; else 0.
         self.reached: float = 0.0
-        # The number of records whose hash key is outside the shard's range.
-        self.outside_hash_range = 0
         self.task: asyncio.Task[None] | None = None  # the task that reads the shard
         # When the current request began, on the event loop's clock. None if there is no
         # request.
@@ -159,8 +151,8 @@ class OwnedShard:
         self.revoked = True
         if self.task is not None:
             self.task.cancel()
-        if self.listener is not None:
-            self.listener.shard_revoked(self)
+        if self.on_revocation is not None:
+            self.on_revocation(self)
 
     @property
     def lost(self) -> bool:

@@ -85,8 +85,9 @@ def _fetching(owned: OwnedShard, since: float, thread: int) -> InFlightWork:
 
 def task_stack(task: asyncio.Task[Any] | None, thread: int) -> str:
     """Return the stack of a task, and that of its event loop's thread."""
-    frames = [] if task is None else list(_awaiting(task.get_coro()))
-    waits = "".join(_lines(frames))
+    frames = () if task is None else _awaiting(task.get_coro())
+    places = ((frame, frame.f_lineno) for frame in frames)
+    waits = "".join(traceback.StackSummary.extract(places).format())
     return f"The task is at:\n{waits}Its event loop's thread is at:\n" + thread_stack(
         thread
     )
@@ -113,8 +114,3 @@ def _awaiting(awaited: Any) -> Iterator[FrameType]:
                 break
         else:
             return
-
-
-def _lines(frames: list[FrameType]) -> list[str]:
-    places = ((frame, frame.f_lineno) for frame in frames)
-    return traceback.StackSummary.extract(places).format()

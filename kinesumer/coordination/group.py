@@ -95,7 +95,13 @@ class GroupConsumer:
         self._run: asyncio.Task[None] | None = None
         self._fatal: BaseException | None = None
         self._leaving = False
-        self.departure = Departure(context, self, delivery, heartbeat_runner)
+        self.departure = Departure(
+            context,
+            lambda: self.session,
+            self._registered_member,
+            delivery,
+            heartbeat_runner,
+        )
 
     # --- the client's calls ---------------------------------------------------------
 
@@ -341,9 +347,8 @@ class GroupConsumer:
 
     # --- for the parts of the engine ------------------------------------------------
 
-    @property
-    def registered_member(self) -> MemberRow | None:
-        """The client's member row, also while the answer to a registration is due.
+    def _registered_member(self) -> MemberRow | None:
+        """Return the member row, also while the answer to a registration is due.
 
         None if no session may be alive.
         """

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.owned_shard import OwnedShard
@@ -131,32 +130,21 @@ class Session:
             task.cancel()
 
 
-class Leaver(Protocol):
-    """The client that leaves."""
-
-    session: Session | None
-
-    @property
-    def registered_member(self) -> MemberRow | None:
-        """The client's member row, also while the answer to a registration is due.
-
-        None if no session may be alive.
-        """
-
-
 class Departure:
     """Ends the membership of one client."""
 
     def __init__(
         self,
         context: ClientContext,
-        client: Leaver,
+        session: Callable[[], Session | None],
+        registered: Callable[[], MemberRow | None],
         delivery: DeliveryProtocol,
         heartbeat_runner: HeartbeatTask,
     ) -> None:
+        """Create it. ``registered`` returns the row of a session that may be alive."""
         self.is_stopping: bool = False
         self._context = context
-        self._client = client
+        self._session, self._registered = session, registered
         self._delivery = delivery
         self._heartbeat_runner = heartbeat_runner
 
@@ -165,7 +153,7 @@ class Departure:
 
         The wait has a limit. A client that is alone does not wait.
         """
-        session, callbacks = self._client.session, self._delivery.callbacks
+        session, callbacks = self._session(), self._delivery.callbacks
         if callbacks is not None:
             callbacks.is_leaving = True
         if not (self.is_stopping or (session and session.leader.is_alone)):
@@ -183,7 +171,7 @@ class Departure:
     def _has_shards_or_range(self) -> bool:
         # As long as the plan gives this client a range, no other client claims shards
         # in it.
-        session = self._client.session
+        session = self._session()
         return session is not None and bool(
             session.shards.by_key or session.coordinator.range
         )
@@ -237,7 +225,7 @@ class Departure:
 
     async def _release(self, drain_seconds: float) -> None:
         self.is_stopping = True
-        context, session = self._context, self._client.session
+        context, session = self._context, self._session()
         callbacks = self._delivery.callbacks
         wait = drain_seconds if callbacks is None else callbacks.wait_seconds
         lease_seconds = context.config.lease_duration_seconds
@@ -259,7 +247,7 @@ class Departure:
             # But end them before the row is marked as dead: a heartbeater that finds
             # this mark registers a new session.
             await self._heartbeat_runner.stop()
-            member = self._client.registered_member
+            member = self._registered()
             if member is not None:
                 timestamp = rows.timestamp_text(context.clock.wall())
                 async with timeout(lease_seconds):

@@ -166,14 +166,11 @@ def to_assign(plan: Plan, members: Sequence[MemberRow]) -> list[MemberRow]:
 def moves_any(plan: Plan, members: Iterable[MemberRow]) -> bool:
     """Return whether a plan takes shards from members that are reading them."""
     return any(
-        not _has_all(plan[m.client_id].range, m.range or ())
+        not contains(plan[m.client_id].range, *part)
         for m in members
         if m.state in ("up", "leaving")
+        for part in m.range or ()
     )
-
-
-def _has_all(range_: Range, parts: Range) -> bool:
-    return all(contains(range_, *part) for part in parts)
 
 
 def is_fully_consumed(members: Sequence[MemberRow], streams: Iterable[str]) -> bool:

@@ -24,9 +24,9 @@ class Progress:
         "_arrivals",
         "_batches",
         "_committed",
-        "_committed_position",
         "_handed_out",
         "_position",
+        "committed_position",
         "delivered",
         "done",
     )
@@ -39,7 +39,8 @@ class Progress:
         self.done: int = 0  # number of records in the done prefix
         self._committed = 0
         self._position: Position | None = None  # the end of the last done batch
-        self._committed_position: Position | None = None
+        # The last position of this epoch that is known to be stored.
+        self.committed_position: Position | None = None
         self._handed_out: deque[tuple[Position, int]] = deque()
         # For each batch that isn't committed, the offset of its end, and the arrival of
         # its first record.
@@ -140,18 +141,18 @@ class Progress:
     def pending(self) -> Position | None:
         """Return the position to commit, or None if there is nothing new to commit."""
         position = self.position()
-        return None if position == self._committed_position else position
+        return None if position == self.committed_position else position
 
     def committed(self, position: Position) -> None:
         """Note that a position returned by ``position()`` is stored."""
         while self._handed_out and self._handed_out[0][0] <= position:
-            self._committed_position, self._committed = self._handed_out.popleft()
+            self.committed_position, self._committed = self._handed_out.popleft()
         while self._arrivals and self._arrivals[0][0] <= self._committed:
             self._arrivals.popleft()
 
     def has_committed(self, position: Position) -> bool:
         """Return whether this position or a later one is stored."""
-        known = self._committed_position
+        known = self.committed_position
         return known is not None and known >= position
 
     def is_done(self, offset: int) -> bool:
@@ -168,11 +169,6 @@ class Progress:
     def uncommitted(self) -> int:
         """The number of records that would be delivered again after a crash."""
         return self.delivered - self._committed
-
-    @property
-    def committed_position(self) -> Position | None:
-        """The last position of this epoch that is known to be stored, or None."""
-        return self._committed_position
 
     @property
     def first_undone_arrival(self) -> float | None:
@@ -215,7 +211,7 @@ class Progress:
     def _last_known(self) -> Position | None:
         if self._handed_out:
             return self._handed_out[-1][0]
-        return self._committed_position
+        return self.committed_position
 
 
 class _Batch:

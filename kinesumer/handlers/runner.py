@@ -188,10 +188,10 @@ class HandlerRunner:
                 queue.end()
                 return queue
             self._queues[owned] = queue
-            owned.listener = self
+            owned.on_revocation = self._revoked
         return queue
 
-    def shard_revoked(self, owned: OwnedShard) -> None:
+    def _revoked(self, owned: OwnedShard) -> None:
         """Deliver no more records of this shard."""
         queue = self._queues[owned]
         queue.end()

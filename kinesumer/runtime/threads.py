@@ -104,7 +104,7 @@ class Threads:
     def _try_again(self) -> None:
         """Try to start a thread for the calls that wait, unless another call did."""
         if self._is_refused and asyncio.get_running_loop().time() >= self._retry_at:
-            self._submit(_do_nothing)
+            self._submit(lambda: None)
 
     def _submit(self, run: Callable[[], None]) -> None:
         try:
@@ -125,10 +125,6 @@ class Threads:
             if self._is_refused:
                 logger.warning("threads of %s can start again", self._name)
             self._is_refused = False
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def _raised_from(error: StopIteration) -> RuntimeError:

@@ -65,26 +65,13 @@ class OpeningStep(NamedTuple):
     held_bytes: int  # memory that the opening of the next Kinesis record holds
 
 
-def open_records(records: list[Record], source: Source) -> OpenedRecords:
-    """Set every record's source, and replace aggregates by their user records.
-
-    Data that can't be opened is delivered unchanged. ``outside`` counts only records
-    within aggregates. For other records, Kinesis doesn't return an explicit hash key.
-    """
-    as_read = with_source(records, source)
-    if not has_aggregates(records):
-        return as_read
-    steps = [step.opened for step in open_in_steps(records, source)]
-    return OpenedRecords(
-        [record for step in steps for record in step.records],
-        as_read.last,
-        sum(step.outside for step in steps),
-        [record for step in steps for record in step.unopened],
-    )
-
-
 def open_in_steps(records: Iterable[Record], source: Source) -> Iterator[OpeningStep]:
-    """Open a page like ``open_records()``, in steps of a few milliseconds each."""
+    """Set each record's source, and replace aggregates by their user records.
+
+    Each step takes a few milliseconds. Data that can't be opened is delivered
+    unchanged. ``outside`` counts only records within aggregates. For other records,
+    Kinesis doesn't return an explicit hash key.
+    """
     step = _Step(source)
     for record in records:
         record.source = source

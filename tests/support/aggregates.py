@@ -10,11 +10,31 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
-from kinesumer.wire.aggregation import MAGIC, open_records
+from kinesumer.wire.aggregation import (
+    MAGIC,
+    OpenedRecords,
+    has_aggregates,
+    open_in_steps,
+    with_source,
+)
 
 WHOLE = Source(
     Fence(ShardKey("arn:aws:kinesis:x:1:stream/s", "0"), 1), 0, HASH_KEYS - 1
 )
+
+
+def open_records(records: list[Record], source: Source) -> OpenedRecords:
+    """Return a page's records with all aggregates opened, as its steps do."""
+    as_read = with_source(records, source)
+    if not has_aggregates(records):
+        return as_read
+    steps = [step.opened for step in open_in_steps(records, source)]
+    return OpenedRecords(
+        [record for step in steps for record in step.records],
+        as_read.last,
+        sum(step.outside for step in steps),
+        [record for step in steps for record in step.unopened],
+    )
 
 
 def message_class() -> Any:

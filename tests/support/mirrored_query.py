@@ -20,7 +20,7 @@ from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Shard, ShardKey
 from kinesumer.spark.mirror import Mirror
-from kinesumer.wire.aggregation import open_records
+from tests.support.aggregates import open_records
 from tests.support.faulty import FaultySource, FaultyStore
 from tests.support.world import World
 

@@ -11,8 +11,9 @@ from kinesumer.errors import FailedRecord, RecordRefusedError, SourceUnavailable
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, StreamInfo
 from kinesumer.producer.record_producer import RecordProducer
-from kinesumer.wire.aggregation import MAGIC, hash_key_of, open_records
+from kinesumer.wire.aggregation import MAGIC, hash_key_of
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
+from tests.support.aggregates import open_records
 
 REFUSED = EntryResult(error_code="ProvisionedThroughputExceededException")
 

@@ -22,8 +22,15 @@ from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.reading.rows import Columns, Slice, parse
 from kinesumer.wire import aggregate_readers, aggregation
-from kinesumer.wire.aggregation import MAGIC, open_in_steps, open_records
-from tests.support.aggregates import User, by_protobuf, frame, users_in, varint
+from kinesumer.wire.aggregation import MAGIC, open_in_steps
+from tests.support.aggregates import (
+    User,
+    by_protobuf,
+    frame,
+    open_records,
+    users_in,
+    varint,
+)
 from tests.support.spark_reading import schema
 from tests.support.steps import peak_bytes, steps_of_each
 from tests.system.hostile.strategies import (

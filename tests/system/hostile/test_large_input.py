@@ -27,9 +27,9 @@ from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.reading.rows import Columns, Slice, parse
 from kinesumer.wire import rows, writes
-from kinesumer.wire.aggregation import MAGIC, open_records
+from kinesumer.wire.aggregation import MAGIC
 from kinesumer.wire.records import decode_page
-from tests.support.aggregates import frame
+from tests.support.aggregates import frame, open_records
 from tests.support.delivery import deliver
 from tests.support.faulty import FaultySource
 from tests.support.handler_client import Runner, committed

@@ -18,10 +18,10 @@ from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.cli.record_output import as_json
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.reading.rows import Columns, RecordRows, Rows, Slice, parse
-from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.cbor import compiled
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
+from tests.support.aggregates import open_records
 from tests.support.spark_reading import schema
 from tests.system.hostile import fuzz_decoder
 from tests.system.hostile.strategies import (

@@ -106,9 +106,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_records_outside_the_hash_range_are_counted(world: World) -> None:
     data = aggregate([user("in", 5), user("out", HASH_KEYS - 1)])
     world.kinesis.put("orders", data, explicit_hash_key=0)
-    desk = read_shard(world, last_hash=HASH_KEYS // 2)
+    telemetry = CountingTelemetry()
+    desk = read_shard(world, last_hash=HASH_KEYS // 2, telemetry=telemetry)
     assert await desk.read(2) == ["in", "out"]
-    assert desk.owned.outside_hash_range == 1
+    assert telemetry.counted["records_outside_hash_range"] == 1
 
 
 async def test_an_aggregate_for_which_there_is_no_memory_is_opened_again(

@@ -145,20 +145,10 @@ def test_an_impossible_step_is_an_error() -> None:
         owned._enter(State.DELIVERING)
 
 
-class Listener:
-    """Remembers each notification that a shard was revoked."""
-
-    def __init__(self) -> None:
-        self.revoked: list[OwnedShard] = []
-
-    def shard_revoked(self, owned: OwnedShard) -> None:
-        self.revoked.append(owned)
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_listener_is_called_once_however_a_shard_is_given_up(step: str) -> None:
-    owned, listener = hold(), Listener()
-    owned.listener = listener
+    owned, revoked = hold(), list[OwnedShard]()
+    owned.on_revocation = revoked.append
     getattr(owned, step)()
     owned.lose()
-    assert listener.revoked == [owned]
+    assert revoked == [owned]

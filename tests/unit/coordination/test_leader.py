@@ -26,7 +26,7 @@ from tests.support.members import (
     shares,
     sit,
 )
-from tests.support.stored_loads import stored_loads
+from tests.support.shares import stored_loads
 from tests.support.world import APP, ARN, World
 
 # --- plans ---

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.core.delivery import (
-    Wait,
-)
+from kinesumer.core.delivery import Wait
 from kinesumer.core.handout import Loop
 from tests.support.delivery_machine import EACH_BYTES, driver, one
 
@@ -35,6 +33,7 @@ def test_records_are_in_hand_or_wait() -> None:
     given, owned = one(1, 2)
     assert not given.delivery.has_records(owned, waiting=True)
     handout = given.handout(Loop("records"))
+    assert len(handout.batch) == 2
     assert not given.delivery.has_records(owned, waiting=False)
     assert given.delivery.has_records(owned, waiting=True)
     handout.one_by_one()

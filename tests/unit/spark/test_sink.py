@@ -29,7 +29,7 @@ from kinesumer.spark.sink import (
     parts,
 )
 from kinesumer.testing import EmbeddedAws
-from kinesumer.wire.aggregation import open_records
+from tests.support.aggregates import open_records
 from tests.support.spark_reading import TYPES, schema
 
 Row = tuple[bytes | None, str | None, str | None]

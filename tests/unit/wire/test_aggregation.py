@@ -10,12 +10,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Record, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire import aggregate_readers, aggregation
-from kinesumer.wire.aggregation import (
-    KEYS_HASHED,
-    MAGIC,
-    open_in_steps,
-    open_records,
-)
+from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_in_steps
 from tests.support.aggregates import (
     KEY,
     ONE,
@@ -27,6 +22,7 @@ from tests.support.aggregates import (
     inside,
     kinesis_record,
     message,
+    open_records,
     opened,
     outside,
     users_in,

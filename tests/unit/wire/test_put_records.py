@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Record
 from kinesumer.model.streams import HASH_KEYS
-from kinesumer.wire.aggregation import hash_key_of, open_records
+from kinesumer.wire.aggregation import hash_key_of
 from kinesumer.wire.put_records import (
     AGGREGATED_RECORD_BYTES,
     HASH_KEY_DIGITS,
@@ -20,7 +20,7 @@ from kinesumer.wire.put_records import (
     decode_results,
     refusal,
 )
-from tests.support.aggregates import WHOLE
+from tests.support.aggregates import WHOLE, open_records
 from tests.support.toy_stream import INFO
 
 
