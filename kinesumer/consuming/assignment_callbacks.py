@@ -7,7 +7,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.watchdog import InFlightWork, task_stack, thread_stack
@@ -23,17 +23,6 @@ from kinesumer.runtime.threads import MAX_THREADS, Threads
 # Time that calls of user code have to end, after ``drain_timeout_seconds`` or when they
 # are cancelled.
 LAST_SECONDS = 5.0
-
-
-class HandedOut(Protocol):
-    """Knows which records user code has."""
-
-    def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
-        """Return whether user code has records of a shard.
-
-        With ``waiting``, return also whether records of it wait for user code.
-        """
-        ...
 
 
 class AssignmentCallbacks:
@@ -59,7 +48,8 @@ class AssignmentCallbacks:
         self.clock: Clock
         # The time for which the release of a shard waits for the callbacks.
         self.wait_seconds: float
-        self.delivery: HandedOut
+        # Whether user code has records of a shard or, with ``waiting=True``, gets more.
+        self.has_records: Callable[..., bool]
         self.thread = 0  # the thread of the client's event loop
         self._in_threads = in_threads
         self._threads: Threads | None = None
@@ -72,7 +62,7 @@ class AssignmentCallbacks:
     def connect(
         self,
         context: ClientContext,
-        delivery: HandedOut,
+        has_records: Callable[..., bool],
         fail: Callable[[BaseException], bool],
     ) -> None:
         """Set what knows user code's records, and what takes errors of callbacks.
@@ -81,7 +71,7 @@ class AssignmentCallbacks:
         """
         self.clock = context.clock
         self.wait_seconds = context.config.drain_timeout_seconds
-        self.delivery, self._fail = delivery, fail
+        self.has_records, self._fail = has_records, fail
         self.thread, self.is_leaving = threading.get_ident(), False
 
     def begin(self, owned: OwnedShard) -> ShardCalls:
@@ -275,16 +265,16 @@ class ShardCalls:
 
     @property
     def _is_in_hand(self) -> bool:
-        owned, delivery = self.owned, self._callbacks.delivery
-        return not owned.is_idle and delivery.has_records(owned, waiting=False)
+        owned, has_records = self.owned, self._callbacks.has_records
+        return not owned.is_idle and has_records(owned, waiting=False)
 
     @property
     def _is_read_out(self) -> bool:
         """Return whether user code got all records, and handled them."""
-        owned, delivery = self.owned, self._callbacks.delivery
+        owned, has_records = self.owned, self._callbacks.has_records
         if owned.is_finished:
             return True
-        return owned.is_taken and not delivery.has_records(owned, waiting=True)
+        return owned.is_taken and not has_records(owned, waiting=True)
 
     def _reason(self, reason: RevokeReason) -> RevokeReason:
         """Return the reason at the time of the call."""

@@ -34,7 +34,7 @@ from kinesumer.coordination.session import Departure, Session
 from kinesumer.coordination.shard_end import until_read
 from kinesumer.coordination.shard_sync import ShardSyncer
 from kinesumer.coordination.startup_checks import (
-    Identity,
+    StoreIdentity,
     check_group,
     require_no_go_clients,
     require_no_spark_query,
@@ -77,7 +77,9 @@ class GroupConsumer:
         )
         delivery.connect(parts)
         if delivery.callbacks is not None:
-            delivery.callbacks.connect(context, delivery, self._callback_failed)
+            delivery.callbacks.connect(
+                context, delivery.has_records, self._callback_failed
+            )
         self._reachability = Reachability(context, self.streams_by_use, self.set_state)
         self._app_count = AppCount(context, self.requested_streams)
         self._shard_syncer = ShardSyncer(
@@ -88,7 +90,7 @@ class GroupConsumer:
         self._open_source = open_source
         self._heartbeat_runner = heartbeat_runner
         self._heartbeater: Heartbeater | None = None
-        self._group_identity: Identity | None = None
+        self._group_identity: StoreIdentity | None = None
         self._registered = asyncio.Event()
         self._refreshing = asyncio.Lock()
         self._lost_acks: set[ShardKey] = set()

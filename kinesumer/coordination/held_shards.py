@@ -29,6 +29,8 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.wire import rows, shard_writes
 
+OnRejected = Callable[[OwnedShard, ShardRow | None], None]
+
 
 class HeldShards:
     """The shards that one session holds. If the session dies, it loses all of them."""
@@ -215,9 +217,6 @@ class StaleLeases:
         elif now is not None and now.epoch > row.epoch:
             # After a later claim or seek, no delayed claim can be applied any more.
             self.forget(row.key)
-
-
-OnRejected = Callable[[OwnedShard, ShardRow | None], None]
 
 
 class IsolationGuard:

@@ -22,14 +22,16 @@ from kinesumer.wire import rows, writes
 GO_FRESH_SECONDS = 60.0
 
 
-class Identity(NamedTuple):
+class StoreIdentity(NamedTuple):
     """The identity of a state store; a recreated or restored table has a new one."""
 
     table_id: str
     group_id: str
 
 
-async def check_group(context: ClientContext, known: Identity | None) -> Identity:
+async def check_group(
+    context: ClientContext, known: StoreIdentity | None
+) -> StoreIdentity:
     """Return the group's identity; create the group if this is its first client.
 
     Raises StateStoreRecreatedError if it differs from ``known``, and GroupBusyError
@@ -48,7 +50,7 @@ async def check_group(context: ClientContext, known: Identity | None) -> Identit
             f"app {context.app!r} is being reset: start again when kinesumer reset has "
             "ended; if that command was interrupted, run it again",
         )
-    current = Identity(table_id, group.group_id if group else "")
+    current = StoreIdentity(table_id, group.group_id if group else "")
     if known is not None and current != known:
         now_group = escape_unprintable(current.group_id) or "no such group"
         raise StateStoreRecreatedError(

@@ -29,7 +29,7 @@ from kinesumer.coordination.membership import PRUNE_SECONDS
 from kinesumer.coordination.pauses import require_not_paused
 from kinesumer.coordination.shard_sync import check_identity, sync_shards
 from kinesumer.coordination.startup_checks import (
-    Identity,
+    StoreIdentity,
     check_group,
     require_no_go_clients,
 )
@@ -76,7 +76,7 @@ class Mirror:
         self._offset: Offset = {}
         self._changed = {arn: asyncio.Event() for arn in streams}
         self._loop = asyncio.get_running_loop()
-        self._identity: Identity | None = None
+        self._identity: StoreIdentity | None = None
         self._checked = ""
         self._tasks: list[asyncio.Task[None]] = []
 
