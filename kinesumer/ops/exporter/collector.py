@@ -79,10 +79,10 @@ class ScaleObserver:
         loads = fleet.loads.of_shards
         work = {key: work_of(load) / 1e6 for key, load in loads.items()}
         rows = list(fleet.snapshot.rows)
-        lags = {row.key: _lag_seconds(row, fleet) for row in rows}
-        known = {key: lag for key, lag in lags.items() if lag is not None}
+        lags = {row.key: fleet.backlog_millis(row) for row in rows}
+        known = {key: lag / 1000 for key, lag in lags.items() if lag is not None}
         samples = {
-            row.key: ShardSample(work.get(row.key), lags[row.key])
+            row.key: ShardSample(work.get(row.key), known.get(row.key))
             for row in rows
             if _is_readable(row, fleet)
         }
@@ -122,14 +122,6 @@ def _is_readable(row: ShardRow, fleet: FleetView) -> bool:
         and not row.is_isolated
         and fleet.snapshot.pause(row) is None
     )
-
-
-def _lag_seconds(row: ShardRow, fleet: FleetView) -> float | None:
-    """Return a shard's lag; 0 if its owner's commits explain it, None if unknown."""
-    millis = fleet.lags.millis.get(row.key)
-    if millis is None:
-        return None
-    return millis / 1000 if millis > fleet.expected_lag_millis(row.owner) else 0.0
 
 
 DEFAULT_OPTIONS = ScaleOptions()

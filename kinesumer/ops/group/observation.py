@@ -98,18 +98,22 @@ class FleetView:
             return 0
         return self.snapshot.expected_lag_millis(session)
 
+    def backlog_millis(self, row: ShardRow) -> int | None:
+        """Return a shard's lag, or 0 if commits explain it; None if it is unknown."""
+        millis = self.lags.millis.get(row.key)
+        is_usual = millis is not None and millis <= self.expected_lag_millis(row.owner)
+        return 0 if is_usual else millis
+
     def caught_up(self, rows: Iterable[ShardRow]) -> bool | None:
         """Return whether records of shards are read as they arrive; None if unknown.
 
         That is so if no stored position trails by more than its owner's commit interval
         explains. Ended shards don't count.
         """
-        lags, expected = self.lags.millis, self.expected_lag_millis
-        open_rows = [row for row in rows if not row.ended]
-        known = [row for row in open_rows if row.key in lags]
-        if any(lags[row.key] > expected(row.owner) for row in known):
+        backlogs = [self.backlog_millis(row) for row in rows if not row.ended]
+        if any(backlogs):
             return False
-        return True if known and len(known) == len(open_rows) else None
+        return None if None in backlogs or not backlogs else True
 
     def millis_behind(self, arn: str) -> int | None:
         """Return the largest lag of a stream's shards; None if none is known."""
