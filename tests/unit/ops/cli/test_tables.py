@@ -1,9 +1,13 @@
-"""Test the tables that ``kinesumer status``, ``lag`` and ``distribution`` print."""
+"""Test what commands print: the tables of reports, and the progress of a step."""
 
 from __future__ import annotations
 
+import io
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace as replace_rows
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +17,8 @@ from kinesumer.model.positions import Position
 from kinesumer.model.reports import Load
 from kinesumer.model.rows import GroupRow, LeaderRow, ShardRow
 from kinesumer.model.streams import ShardKey
-from kinesumer.ops.cli.console import Names, print_lines
+from kinesumer.ops.cli import console
+from kinesumer.ops.cli.console import Names, print_lines, progress
 from kinesumer.ops.cli.tables import (
     lag_tables,
     show_distribution,
@@ -271,3 +276,62 @@ def test_of_several_names_the_longest_is_shortened_first() -> None:
     names = Names(["unassigned", "billing-worker-7f9c6d5b8-x2x9k"])
     assert names.text(30) == "unassigned → billi…6d5b8-x2x9k"
     assert names.text(99) == " → ".join(names)
+
+
+ERASE_LINE = "\x1b[2K"
+
+
+class Terminal(io.StringIO):
+    """Standard error on a terminal, which tells when it shows the second second."""
+
+    def __init__(self, *, is_terminal: bool = True) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+        self.shown = threading.Event()
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def write(self, text: str) -> int:
+        if "… 2 s" in text:
+            self.shown.set()
+        return super().write(text)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each step last for two seconds from its beginning on."""
+    times = iter([0.0])
+    clock = SimpleNamespace(monotonic=lambda: next(times, 2.0))
+    monkeypatch.setattr(console, "time", clock)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+@pytest.mark.usefixtures("late")
+def test_a_long_step_is_named_and_its_line_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with pytest.raises(ValueError, match="no such app"):
+        with progress(lambda: "reading shards"):
+            assert terminal.shown.wait(30)
+            assert "reading shards … 2 s" in terminal.getvalue()
+            print("not put: line 3", file=sys.stderr)
+            raise ValueError("no such app")
+    assert "not put: line 3\n" in terminal.getvalue()
+    assert terminal.getvalue().rstrip().endswith(ERASE_LINE)
+
+
+@pytest.mark.parametrize(("is_terminal", "kind"), [(False, "xterm"), (True, "dumb")])
+@pytest.mark.usefixtures("late")
+def test_nothing_is_shown_in_a_file_or_on_a_dumb_terminal(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: str
+) -> None:
+    terminal = Terminal(is_terminal=is_terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", kind)
+    with progress("reading shards"):
+        pass
+    assert terminal.getvalue() == ""
