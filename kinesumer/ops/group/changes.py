@@ -73,14 +73,14 @@ async def drain(
 def still_held_in(target: Target) -> FindHeld:
     """Return a function that finds a paused target's shards that are still consumed."""
     return lambda snapshot: [
-        row for row in _owned(snapshot) if target.covers(row) and not row.ended
+        row for row in snapshot.held if target.covers(row) and not row.ended
     ]
 
 
 def still_held_by(member: MemberRow) -> FindHeld:
     """Return a function that finds the shards that a drained client still consumes."""
     return lambda snapshot: [
-        row for row in _owned(snapshot) if row.owner == member.session
+        row for row in snapshot.held if row.owner == member.session
     ]
 
 
@@ -90,16 +90,11 @@ def still_held_since(seeked: Sequence[ShardRow]) -> FindHeld:
     # A claim after the seek raises the epoch, and reads from the new position.
     return lambda snapshot: [
         row
-        for row in _owned(snapshot)
+        for row in snapshot.held
         if (before := then.get(row.key)) is not None
         and row.owner == before.owner
         and row.epoch <= before.epoch
     ]
-
-
-def _owned(snapshot: Snapshot) -> list[ShardRow]:
-    """Return the shards that live clients own; dead clients consume nothing."""
-    return [row for row in snapshot.rows if row.owner in snapshot.sessions]
 
 
 async def wait_until_free(

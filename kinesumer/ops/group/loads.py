@@ -39,9 +39,7 @@ class FleetLoads:
     @cached_property
     def of_shards(self) -> dict[ShardKey, Load]:
         """The load of each owned shard that a client reports."""
-        owned = [
-            row for row in self._snapshot.rows if row.owner in self._snapshot.sessions
-        ]
+        owned = self._snapshot.held
         starts: dict[str, set[int]] = {}
         for row in owned:
             starts.setdefault(row.key.stream_arn, set()).add(row.first_hash)
@@ -181,11 +179,7 @@ def _decision(
     known = KnownLoads()
     known.observe(loads.reports, shards)
     # The leader takes the others as average shards when it has waited for a minute.
-    awaited = {
-        (row.key.stream_arn, row.first_hash)
-        for row in snapshot.rows
-        if row.owner in snapshot.sessions
-    }
+    awaited = {(row.key.stream_arn, row.first_hash) for row in snapshot.held}
     every = {(arn, start) for arn, starts in shards.items() for start in starts}
     unknown = len(awaited & every - known.loads.keys())
     sizes, _ = known.work(shards, 0.0)

@@ -76,6 +76,11 @@ class Snapshot:
         """The sessions of the members that aren't marked dead."""
         return frozenset(member.session for member in self.alive)
 
+    @property
+    def held(self) -> list[ShardRow]:
+        """The shards that live clients own; dead clients consume nothing."""
+        return [row for row in self.rows if row.owner in self.sessions]
+
     @cached_property
     def leader_id(self) -> str | None:
         """The leader's client id; None if the leader's session is dead."""
