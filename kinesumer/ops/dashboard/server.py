@@ -191,7 +191,7 @@ class Server:
 
     def application(self) -> web.Application:
         """Return the web application, which must run on a socket of 127.0.0.1."""
-        app = web.Application(middlewares=[self._guard.check])
+        app = web.Application(middlewares=[self._guard.check, _tell_errors])
         app.on_response_prepare.append(protect)
         app.on_shutdown.append(self._end)
         app.add_routes(
@@ -239,11 +239,7 @@ class Server:
         return response
 
     async def _listed(self, apps: AppList, _: web.Request) -> web.Response:
-        try:
-            body = await apps.read()
-        except KinesumerError as error:
-            return _error_response(409, str(error))
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=await apps.read(), content_type="application/json")
 
     async def _exchange(self, request: web.Request) -> web.Response:
         """Return the token for the printed link's invitation, which is valid once."""
@@ -266,13 +262,10 @@ class Server:
         if not self._guard.has_token(request):
             return _error_response(403, "changes need the token: open the printed link")
         action = await _decoded(request, CHANGES)
-        try:
-            if not apply:
-                preview = await self._actions.preview(action)
-                return web.json_response(preview._asdict())
-            result = await self._actions.apply(action)
-        except KinesumerError as error:
-            return _error_response(409, str(error))
+        if not apply:
+            preview = await self._actions.preview(action)
+            return web.json_response(preview._asdict())
+        result = await self._actions.apply(action)
         self._poller.wake()  # to show the change at once
         return web.json_response({"done": result})
 
@@ -285,14 +278,17 @@ class Server:
         """Return records or dead letters. The request must have the token."""
         if not self._guard.has_token(request):
             return _error_response(403, "records need the token: open the printed link")
-        wanted = await _decoded(request, decoder)
-        try:
-            answer = await find(wanted)
-        except KinesumerError as error:
-            return _error_response(409, str(error))
-        return web.Response(
-            body=msgspec.json.encode(answer), content_type="application/json"
-        )
+        answer = msgspec.json.encode(await find(await _decoded(request, decoder)))
+        return web.Response(body=answer, content_type="application/json")
+
+
+@web.middleware
+async def _tell_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer a request that fails with the error's text."""
+    try:
+        return await handler(request)
+    except KinesumerError as error:
+        return _error_response(409, str(error))
 
 
 async def _decoded(request: web.Request, decoder: msgspec.json.Decoder[T]) -> T:

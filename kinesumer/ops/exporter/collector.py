@@ -10,7 +10,6 @@ from typing import NamedTuple, TypeVar
 from prometheus_client.core import Metric
 
 from kinesumer.aws.session import ClientFactory
-from kinesumer.core import plan
 from kinesumer.core.load import work_of
 from kinesumer.core.scale import DemandEstimator, ShardSample, clients_wanted
 from kinesumer.errors import KinesumerError, TransientError
@@ -104,7 +103,7 @@ class ScaleObserver:
         demands = self._demands.update(samples, now).values()
         if not demands:
             return {}
-        clients = plan.assignable(plan.live_clients(fleet.snapshot.alive))
+        clients = fleet.snapshot.assignable
         target = self._options.target_utilization
         keep_up = [demand.keep_up for demand in demands]
         wanted = {LOAD: clients_wanted(keep_up, clients, target)}

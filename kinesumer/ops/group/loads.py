@@ -59,7 +59,7 @@ class FleetLoads:
 
         Clients that own shards but report no load, or that get no shards, are left out.
         """
-        members = plan.assignable(plan.live_clients(self._snapshot.alive))
+        members = self._snapshot.assignable
         work = {
             m.client_id: sum(map(work_of_report, reports))
             for m in members
@@ -85,7 +85,7 @@ class FleetLoads:
         They also have at least half as much again as the average shard. Otherwise all
         equal shards would be hot if there are more clients than shards.
         """
-        members = plan.assignable(plan.live_clients(self._snapshot.alive))
+        members = self._snapshot.assignable
         work = {key: work_of(load) for key, load in self.of_shards.items()}
         weights = [member.weight for member in members]
         if len(weights) < 2:
@@ -143,8 +143,7 @@ class PlanReport(msgspec.Struct, frozen=True):
 def plan_reasons(snapshot: Snapshot, loads: FleetLoads) -> PlanReport:
     """Return why the plan is as it is, by the same rules by which the leader plans."""
     leader = snapshot.leader
-    members = plan.live_clients(snapshot.alive)
-    if leader is None or not leader.assignor or not plan.assignable(members):
+    if leader is None or not leader.assignor or not snapshot.assignable:
         return PlanReport(None, None, [])
     age = None
     if snapshot.read_at is not None:

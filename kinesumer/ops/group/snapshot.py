@@ -76,6 +76,11 @@ class Snapshot:
         """The sessions of the members that aren't marked dead."""
         return frozenset(member.session for member in self.alive)
 
+    @cached_property
+    def assignable(self) -> list[MemberRow]:
+        """The clients, without Spark queries, that a plan assigns shards to."""
+        return plan.assignable(plan.live_clients(self.alive))
+
     @property
     def held(self) -> list[ShardRow]:
         """The shards that live clients own; dead clients consume nothing."""
@@ -165,8 +170,7 @@ class Snapshot:
 
         Empty if no client may consume the stream for another reason.
         """
-        clients = plan.assignable(plan.live_clients(self.alive))
-        takers = [member for member in clients if arn in member.streams]
+        takers = [member for member in self.assignable if arn in member.streams]
         is_full = all(
             member.max_shards is not None
             and self.owned[member.session] >= member.max_shards

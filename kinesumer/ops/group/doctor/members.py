@@ -75,7 +75,7 @@ def waiting_plans(app: AppObservation) -> Iterator[Finding]:
     before = {member.session for member in app.first.alive if member.range is None}
     waiting = [
         member.client_id
-        for member in app.assignable
+        for member in app.second.assignable
         if member.range is None and member.session in before
     ]
     if waiting:

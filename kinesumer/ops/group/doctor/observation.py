@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.aws.session import ClientFactory
-from kinesumer.core import plan
 from kinesumer.errors import KinesumerError, SourceUnavailableError
 from kinesumer.model.rows import CLIENT, MemberRow, ShardRow
 from kinesumer.model.streams import Shard, ShardKey, StreamInfo
@@ -68,11 +67,6 @@ class AppObservation:
     def clients(self) -> list[MemberRow]:
         """The clients, without Spark queries, that the second snapshot shows alive."""
         return [m for m in self.second.alive if m.kind == CLIENT]
-
-    @cached_property
-    def assignable(self) -> list[MemberRow]:
-        """The clients, without Spark queries, that a plan assigns shards to."""
-        return plan.assignable(plan.live_clients(self.second.alive))
 
     def is_requested(self, arn: str) -> bool:
         """Return whether a live client consumes a stream."""

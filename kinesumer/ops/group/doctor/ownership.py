@@ -195,7 +195,7 @@ def _unowned(arn: str, app: AppObservation) -> Iterator[Finding]:
             "name the stream in consume() again; nothing to do if it is no longer "
             "needed",
         )
-    elif not any(arn in member.streams for member in app.assignable):
+    elif not any(arn in member.streams for member in app.second.assignable):
         yield ORPHAN_SHARDS.warning(
             arn,
             f"{names} have no owner: all clients that consume the stream are drained, "

@@ -130,11 +130,12 @@ def idle_clients(app: AppObservation) -> Iterator[Finding]:
     """Yield a finding if there are more clients than shards."""
     rows = list(app.second.rows)
     shards = sum(not row.ended and row.ready for row in rows)
-    if shards and len(app.assignable) > shards:
+    clients = len(app.second.assignable)
+    if shards and clients > shards:
         yield LIMITS.note(
             app.subject,
-            f"{len(app.assignable)} clients share {shards} shards, and only one client "
-            "at a time reads a shard",
+            f"{clients} clients share {shards} shards, and only one client at a time "
+            "reads a shard",
             "nothing if spare clients are intended; for more throughput, "
             "split the shards",
         )
