@@ -31,7 +31,7 @@ from kinesumer.model.positions import BEGINNING, After, Position
 from kinesumer.model.streams import Stream
 from kinesumer.spark.options.parser import Connection, ReadOptions
 from kinesumer.spark.planning.tasks import ShardRange, Task
-from kinesumer.spark.reading.task_reader import read
+from kinesumer.spark.task_reader import read
 
 ARN = f"arn:aws:kinesis:us-east-1:123456789012:stream/orders-{SHARDS}"
 SCHEMA = StructType(

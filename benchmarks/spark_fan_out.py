@@ -30,7 +30,7 @@ from kinesumer.model.positions import BEGINNING, After, Position
 from kinesumer.model.streams import Start
 from kinesumer.spark.options.parser import connection_from, parse_read
 from kinesumer.spark.planning.tasks import ShardRange, Task
-from kinesumer.spark.reading.task_reader import read
+from kinesumer.spark.task_reader import read
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.kinesis.limits import Limits
 

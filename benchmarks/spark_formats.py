@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from benchmarks.backlog_server import number_of
 from benchmarks.spark_read import LAYOUTS, READY_MADE, SHARDS, TASKS
 from kinesumer.spark.options.table import DEFAULT_SCHEMA
-from kinesumer.spark.reading.rows import Columns
+from kinesumer.spark.rows import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

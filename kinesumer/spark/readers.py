@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
         # Imported late, since only tasks need this slow import.
-        from kinesumer.spark.reading.task_reader import read
+        from kinesumer.spark.task_reader import read
 
         assert isinstance(partition, Task)
         return read(partition, self._options, self._schema)
@@ -167,7 +167,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
-        from kinesumer.spark.reading.task_reader import read
+        from kinesumer.spark.task_reader import read
 
         # If there are no tasks, Spark starts one itself, with a partition of its own.
         if not isinstance(partition, Task):

@@ -10,11 +10,7 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from kinesumer.coordination.app_count import (
-    ALIVE_SECONDS,
-    COUNT_SECONDS,
-    LEAST_SECONDS,
-)
+from kinesumer.coordination.app_count import ALIVE_SECONDS, COUNT_SECONDS, LEAST_SECONDS
 from kinesumer.core.pacing import Pacing
 from kinesumer.testing.kinesis.limits import Bucket
 

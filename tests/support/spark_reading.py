@@ -25,9 +25,9 @@ from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.process_cache import IteratorCache, new_paces
-from kinesumer.spark.reading.range_fetcher import ReadContext
-from kinesumer.spark.reading.rows import Columns
-from kinesumer.spark.reading.task_reader import TaskReader
+from kinesumer.spark.range_fetcher import ReadContext
+from kinesumer.spark.rows import Columns
+from kinesumer.spark.task_reader import TaskReader
 from kinesumer.testing.memory import MemoryKinesis, MemorySource
 from tests.support.faulty import FaultySource
 

@@ -21,9 +21,7 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import StreamSource
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws
 from kinesumer.testing.kinesis.limits import Limits
-from kinesumer.testing.trial.acceptance.contract.consumers import (
-    SubscriptionReader,
-)
+from kinesumer.testing.trial.acceptance.contract.consumers import SubscriptionReader
 from tests.support.tls_front import tls_front
 
 DEADLINE_SECONDS = 10.0  # a reader that takes longer has failed

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.reading.rows import Columns, Slice, parse
+from kinesumer.spark.rows import Columns, Slice, parse
 from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.aggregation import MAGIC, open_in_steps
 from tests.support.aggregates import (

@@ -25,7 +25,7 @@ from kinesumer.model.records import Record, memory_size
 from kinesumer.model.rows import MemberRow, Row, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.reading.rows import Columns, Slice, parse
+from kinesumer.spark.rows import Columns, Slice, parse
 from kinesumer.wire import rows, writes
 from kinesumer.wire.aggregation import MAGIC
 from kinesumer.wire.records import decode_page

@@ -179,9 +179,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def close_connections_of_spark() -> None:
     """Close the connections of sources and sinks that this process retains."""
+    from kinesumer.spark import task_reader
     from kinesumer.spark.process import event_loop_thread
     from kinesumer.spark.process_cache import close_sources
-    from kinesumer.spark.reading import task_reader
 
     event_loop_thread().run(close_sources())
     loop = task_reader._worker(os.getpid()).loop

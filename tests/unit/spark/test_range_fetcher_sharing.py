@@ -13,8 +13,8 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import Reservation
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.process_cache import IteratorCache, new_paces
-from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
-from kinesumer.spark.reading.rows import Columns
+from kinesumer.spark.range_fetcher import RangeFetcher, ReadContext
+from kinesumer.spark.rows import Columns
 from kinesumer.testing.memory import MemorySource
 from tests.support.spark_query import Query, World, simulated
 from tests.support.spark_reading import schema

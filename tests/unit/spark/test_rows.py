@@ -17,10 +17,10 @@ from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model.positions import BEGINNING, END, After, At, Position, ShardPosition
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start
+from kinesumer.spark import rows as spark_rows
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.planning.tasks import ShardRange
-from kinesumer.spark.reading import rows as spark_rows
-from kinesumer.spark.reading.rows import (
+from kinesumer.spark.rows import (
     Columns,
     RangeFilter,
     RecordRows,

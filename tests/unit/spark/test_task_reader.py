@@ -10,7 +10,7 @@ import pytest
 from kinesumer.model.records import Page
 from kinesumer.ports import Reservation
 from kinesumer.spark.planning.tasks import Task
-from kinesumer.spark.reading.task_reader import max_waiting_bytes
+from kinesumer.spark.task_reader import max_waiting_bytes
 from tests.support.spark_reading import Bench, RecordedSource
 
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"

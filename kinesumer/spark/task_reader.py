@@ -22,8 +22,8 @@ from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.process_cache import IteratorCache, Paces, new_paces, sources
-from kinesumer.spark.reading.range_fetcher import RangeFetcher, ReadContext
-from kinesumer.spark.reading.rows import Columns, cut, joined
+from kinesumer.spark.range_fetcher import RangeFetcher, ReadContext
+from kinesumer.spark.rows import Columns, cut, joined
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -33,7 +33,7 @@ from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after
 from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.process_cache import IteratorCache, Paces
-from kinesumer.spark.reading.rows import Columns, RangeFilter, RecordRows, Rows, parse
+from kinesumer.spark.rows import Columns, RangeFilter, RecordRows, Rows, parse
 
 logger: logging.Logger = logging.getLogger("kinesumer.spark")
 

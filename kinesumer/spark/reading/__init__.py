@@ -1,1 +1,0 @@
-"""Runs on the executors. Reads the ranges of a task."""
