@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kinesumer.spark.reading.rows import Columns, RecordRows, Rows, Slice, parse
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Fence, Source
@@ -19,7 +18,6 @@ from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.cli.record_output import as_json
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.rows import Columns, RecordRows, Rows, Slice, parse
-from kinesumer.wire.aggregation import open_records
 from kinesumer.wire.cbor import compiled
 from kinesumer.wire.put_records import decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
