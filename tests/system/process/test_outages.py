@@ -160,6 +160,8 @@ def test_a_client_that_got_no_descriptors_for_a_while_goes_on(fleet: Fleet) -> N
 def test_a_client_without_threads_and_descriptors_hands_its_shards_over(
     fleet: Fleet,
 ) -> None:
+    # A request that a slow machine answers too late would cost a connection.
+    fleet.config["lease_duration_seconds"] = 20.0
     fleet.stream("orders")
     first, _ = fleet.started("a", "b", cabled=True)
     fleet.produce()
