@@ -105,12 +105,9 @@ class Bucket:
 
     __slots__ = ("at", "balance", "rate")
 
-    balance: float
-
-    rate: float
-
     def __init__(self, rate: float) -> None:
-        self.rate = self.balance = rate
+        self.rate = rate
+        self.balance = rate
         self.at: float = -math.inf
 
     def take(self, amount: float, now: float) -> bool:

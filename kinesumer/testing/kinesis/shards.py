@@ -32,10 +32,6 @@ class StoredRecord(msgspec.Struct, rename="pascal", omit_defaults=True, gc=False
 class Shard:
     """A shard. Its log keeps expired records, so that indexes stay valid."""
 
-    shard: Description
-    index: int
-    first_number: str
-
     def __init__(
         self,
         description: Description,
@@ -44,8 +40,10 @@ class Shard:
         created_at: float,
         limits: Limits,
     ) -> None:
-        self.shard, self.index = description, index
-        self.first_number, self.created_at = first_number, created_at
+        self.shard = description
+        self.index = index
+        self.first_number = first_number
+        self.created_at = created_at
         self.log: list[StoredRecord] = []
         # The number of expired records. They are the first ones in the log.
         self.trimmed: int = 0

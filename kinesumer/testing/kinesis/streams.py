@@ -61,9 +61,6 @@ class GrowingNumbers(AwsNumbers):
 class Stream:
     """One stream, from its creation to its deletion."""
 
-    account: str
-    name: str
-
     def __init__(
         self,
         arn: str,
@@ -75,7 +72,8 @@ class Stream:
         numbers: AwsNumbers | None = None,
     ) -> None:
         self.arn = arn
-        self.account, self.name = arn.split(":")[4], arn.rpartition("/")[2]
+        self.account: str = arn.split(":")[4]
+        self.name: str = arn.rpartition("/")[2]
         self.mode = mode
         self.distribution = BY_KEY
         self.created_at = now

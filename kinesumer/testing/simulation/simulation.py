@@ -157,11 +157,9 @@ class Simulation(World):
 class Operator:
     """One command of an operator, on a machine that may be killed."""
 
-    sim: Simulation
-    what: str
-
     def __init__(self, sim: Simulation, what: str, work: Work) -> None:
-        self.sim, self.what = sim, what
+        self.sim = sim
+        self.what = what
         self.name: str = f"operator-{len(sim.operators)}"
         sim.operators.append(self)
         self.random: random.Random = sim.random_for(self.name)

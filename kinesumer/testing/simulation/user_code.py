@@ -37,10 +37,8 @@ class UserError(Exception):
 class FaultyUserCode:
     """Causes the current faults of user code, and calls the user's handler, if any."""
 
-    slow_until: float
-
     def __init__(self, world: World, machine: Machine, random: Random) -> None:
-        self.slow_until = 0.0
+        self.slow_until: float = 0.0
         # How many of the next calls will fail.
         self.failures_left: int = 0
         self._world, self._machine, self._random = world, machine, random

@@ -230,8 +230,6 @@ class Ownership:
 class ShardTrace:
     """The true history of one shard."""
 
-    seeked_epoch: int
-
     def __init__(self, shard_id: str, parents: tuple[str, ...]) -> None:
         self.shard_id = shard_id
         self.parents = parents
@@ -254,7 +252,7 @@ class ShardTrace:
         self.seek_index: int | None = None
         # The epoch that the last seek began. Deliveries and acks in earlier epochs
         # don't count.
-        self.seeked_epoch = 0
+        self.seeked_epoch: int = 0
         # For each operator, the number of its last seek of this shard. The seeks of all
         # shards are numbered in one sequence.
         self.seeked: dict[str, int] = {}
