@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
@@ -65,7 +64,6 @@ from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.put_records import Entry, EntryResult, decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
 
-LOGGER = logging.getLogger("kinesumer")
 Answer = TypeVar("Answer")
 T = TypeVar("T")
 
@@ -294,7 +292,8 @@ class KinesisSource(PollingSource):
         self, code: str, text: str, shard_id: str
     ) -> KinesumerError:
         """Return the error that an exception in an event stream means."""
-        fault = failure_of(refusal(SUBSCRIBE, 400, _fault_body(code, text)))
+        body = msgspec.json.encode({"__type": code, "message": text})
+        fault = failure_of(refusal(SUBSCRIBE, 400, body))
         return await self._error(fault, SUBSCRIBE, shard_id)
 
     async def knows(self, operation: str, parameter: str) -> bool:
@@ -386,7 +385,3 @@ class KinesisSource(PollingSource):
 
 def _decode(body: bytearray) -> tuple[Page, None]:
     return decode_page(body), None
-
-
-def _fault_body(code: str, text: str) -> bytes:
-    return msgspec.json.encode({"__type": code, "message": text})

@@ -101,12 +101,6 @@ def test_an_answer_is_whole_however_it_is_cut(
     assert bool(body) == (BODY[:100] in answer)
 
 
-@pytest.mark.parametrize("answer", [sized(b"abc"), chunked(b"abc", 1)])
-async def test_an_answer_is_whole_byte_by_byte(answer: bytes) -> None:
-    pieces = [answer[at : at + 1] for at in range(len(answer))]
-    assert (await fed(pieces)).body == b"abc"
-
-
 @pytest.mark.parametrize(("line", "date"), [("DATE:  now \r\n", "now "), ("", None)])
 async def test_an_answer_has_the_date_of_its_head(line: str, date: str | None) -> None:
     head = f"HTTP/1.1 200 OK\r\n{line}content-length: 0\r\n\r\n"
