@@ -1,4 +1,4 @@
-"""TODO."""
+"""Test the store of a client: its thread, the pace of its writes, and its heartbeat."""
 
 from __future__ import annotations
 

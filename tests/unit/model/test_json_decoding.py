@@ -1,4 +1,4 @@
-"""TODO."""
+"""Test that the reason of a decoding error names types and places, but no data."""
 
 from __future__ import annotations
 
