@@ -85,6 +85,11 @@ class FrameReader:
         self.pending_bytes: int = 0  # of a frame that is not complete
         self._expected_bytes = PRELUDE_BYTES  # of the prelude, then of the whole frame
 
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes that the current frame, or its prelude, still lacks."""
+        return self._expected_bytes - self.pending_bytes
+
     def frames(self, data: Buffer) -> Iterator[Frame]:
         """Take the next bytes of the response, and yield the frames they complete.
 
@@ -92,7 +97,7 @@ class FrameReader:
         """
         rest = memoryview(data)
         while rest:
-            part = rest[: self._expected_bytes - self.pending_bytes]
+            part = rest[: self.missing_bytes]
             rest = rest[len(part) :]
             self._pieces.append(bytes(part))
             self.pending_bytes += len(part)

@@ -60,6 +60,11 @@ class FrameQueue:
             self._pause()
             self._changed.set()
 
+    @property
+    def missing_bytes(self) -> int:
+        """The bytes that the current frame, or its prelude, still lacks."""
+        return self._reader.missing_bytes
+
     def end(self, error: BaseException | None = None) -> None:
         """Note the end of the stream, or the error that ended it."""
         if not self._ended:
@@ -163,8 +168,7 @@ class EventStream(Connection):
             self._begun.set_result(None)
         pending = bytearray(early)
         self._scratch = self._shared
-        # Receive less than the buffer holds, since chunks and frames may be tiny.
-        self._target = memoryview(self._shared)[:STEP_BYTES]
+        self._make_room(0)
         if framing == CHUNKED:
             yield from self._receive_chunks(pending)
         else:
@@ -179,12 +183,14 @@ class EventStream(Connection):
             left = size - len(early)
             while left:
                 self._filled = 0
+                self._make_room(left)
                 yield
                 arrived = self._target[: self._filled]
                 part = arrived[:left]
                 self._feed(part)
                 left -= len(part)
                 pending += arrived[len(part) :]
+            self._make_room(0)
             while len(pending) < 2:
                 yield from self._more(pending)
             if pending[:2] != b"\r\n":
@@ -192,6 +198,14 @@ class EventStream(Connection):
             del pending[:2]
         while (yield from self._line(pending)) != b"\r\n":
             pass  # ignore the header fields after the body
+
+    def _make_room(self, of_chunk: int) -> None:
+        """Receive the rest of a chunk's frame at once, and otherwise STEP_BYTES.
+
+        The buffer holds more, but chunks and frames may be tiny.
+        """
+        size = max(STEP_BYTES, min(of_chunk, self._queue.missing_bytes))
+        self._target = memoryview(self._shared)[:size]
 
     def _receive_rest(self, pending: bytearray) -> Generator[None, None, None]:
         """Receive a body that ends when the server closes the connection."""
