@@ -91,8 +91,7 @@ class GroupConsumer:
         self._heartbeat_runner = heartbeat_runner
         self._heartbeater: Heartbeater | None = None
         self._group_identity: StoreIdentity | None = None
-        self._registered = asyncio.Event()
-        self._refreshing = asyncio.Lock()
+        self._registered, self._refreshing = asyncio.Event(), asyncio.Lock()
         self._lost_acks: set[ShardKey] = set()
         self._run: asyncio.Task[None] | None = None
         self._fatal: BaseException | None = None
@@ -342,8 +341,7 @@ class GroupConsumer:
         session.cancel_tasks()
 
     async def _check_group(self) -> None:
-        # Check again after the registration, since a Spark query may have started at
-        # the same time as this client.
+        # A Spark query may have started at the same time as this client.
         self._group_identity = await check_group(self.context, self._group_identity)
         await require_no_spark_query(self.context)
 

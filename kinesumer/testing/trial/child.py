@@ -11,11 +11,11 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
-from kinesumer.testing.embedded_aws.server import EmbeddedAws
 from kinesumer.testing.trial.journal import JournalWriter, now
 from kinesumer.testing.trial.processes import (
     MAX_UNCOMMITTED_RECORDS,
@@ -24,6 +24,9 @@ from kinesumer.testing.trial.processes import (
     SparkSettings,
     TrialStream,
 )
+
+if TYPE_CHECKING:
+    from kinesumer.testing.embedded_aws.server import EmbeddedAws
 
 logger: logging.Logger = logging.getLogger("kinesumer")
 OTHER_ACCOUNT = "210987654321"
@@ -59,6 +62,9 @@ async def serve(shards: int) -> None:
     When the server is ready, write its address and its streams to standard output, as
     one line of JSON.
     """
+    # Imported late: the trial's clients do not need it.
+    from kinesumer.testing.embedded_aws.server import EmbeddedAws
+
     async with EmbeddedAws() as aws:
         streams = create_streams(aws, shards)
         info = ServerInfo(environment=aws.environment(), streams=streams)
