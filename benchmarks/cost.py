@@ -55,7 +55,7 @@ class Bill(NamedTuple):
 
 
 class HeartbeatCost(NamedTuple):
-    """What the heartbeats of a client consume, and whether they report a load."""
+    """The units that a client's heartbeats consume, with or without a load."""
 
     units: float
     has_load: bool

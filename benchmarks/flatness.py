@@ -41,7 +41,7 @@ Samples = list[dict[str, float]]
 
 
 class Trend(NamedTuple):
-    """How one measure of a process changed after its warm-up."""
+    """The change of one measure of a process after its warm-up."""
 
     measure: str
     warm: float  # the sample at the end of the warm-up
@@ -53,7 +53,7 @@ class Trend(NamedTuple):
 
     @property
     def flat(self) -> bool | None:
-        """Whether the growth is allowed; None for a measure that isn't judged."""
+        """True if the growth is allowed; None for a measure that is not judged."""
         if self.measure not in ALLOWED:
             return None
         least, share = ALLOWED[self.measure]

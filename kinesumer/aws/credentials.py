@@ -66,7 +66,7 @@ class Keys(NamedTuple):
 
 
 class KeySource(Protocol):
-    """Where keys come from: a session, or a role."""
+    """A source of keys: a session, or a role."""
 
     method: str
     """The kind of source, as botocore names it in the user agent."""
@@ -102,7 +102,7 @@ class Keyring:
 
     @property
     def are_renewed(self) -> bool:
-        """Whether the source renews the keys by itself, before they expire."""
+        """True if the source renews the keys by itself, before they expire."""
         return self.renew_at != math.inf
 
     @property
@@ -237,7 +237,7 @@ class BorrowedKeys:
 
     @property
     def are_renewed(self) -> bool:
-        """Whether the source renews the keys by itself, before they expire."""
+        """True if the source renews the keys by itself, before they expire."""
         return self._owner.are_renewed
 
     @property

@@ -36,7 +36,7 @@ TOKEN_FILES = ("CONTAINER_AUTHORIZATION_TOKEN", "WEB_IDENTITY_TOKEN")
 
 
 class _Shared:
-    """What the event loops know of a session that they share."""
+    """The state of a session that several event loops share."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # held while keys are fetched
@@ -148,7 +148,7 @@ class SessionKeys:
 
     @property
     def _has_providers(self) -> bool:
-        """Whether the session gets its credentials as aiobotocore's sessions do."""
+        """True if the session gets its credentials as aiobotocore's sessions do."""
         methods = [self._session.get_credentials]
         if self._inner is None:
             return False

@@ -19,7 +19,7 @@ WAIT_SECONDS = 2.0
 
 
 class KeyTrouble:
-    """What is wrong with the keys of one source, and since when.
+    """The trouble with the keys of one source, and the time since when it lasts.
 
     ``report`` is called with a text for each failure, and with an empty text at the
     end. Any thread may call the methods.
@@ -40,7 +40,7 @@ class KeyTrouble:
 
     @property
     def text(self) -> str:
-        """What is wrong, in one line; empty if nothing is."""
+        """The trouble in one line; empty if there is none."""
         with self._lock:
             return self._text()
 

@@ -27,7 +27,7 @@ PARTIAL_PAGE_BYTES = 4 * 1024 * 1024
 
 
 class Failure(Enum):
-    """Why a page wasn't fetched."""
+    """The reason for which a page was not fetched."""
 
     OTHER = auto()
     THROTTLED = auto()  # Kinesis throttled the shard

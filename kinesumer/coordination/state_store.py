@@ -1,4 +1,4 @@
-"""How a client calls its state store: on a thread of its own, and at a limited rate.
+"""Call the state store on a thread of its own, and at a limited rate.
 
 The thread has its own event loop, which makes all calls. User code may block the
 client's event loop. Calls on that loop could time out although their answers have

@@ -85,7 +85,7 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a probe found in a shard. A shard that was refused or is lost has none."""
+    """The result of a shard's probe. A shard that was refused or is lost has none."""
 
     key: ShardKey
     shard: Readable
@@ -112,7 +112,7 @@ class Search(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Where a batch ends in a shard."""
+    """The end of a batch in a shard."""
 
     position: ShardPosition
     behind_seconds: float = 0.0  # behind the tip
@@ -120,7 +120,7 @@ class Ended(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """How far a batch reads."""
+    """The part of the backlog that a batch reads."""
 
     shares: Mapping[ShardKey, Share]  # of the shards that have records
     until: float  # the batch ends in all shards at this time; inf without a backlog

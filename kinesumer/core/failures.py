@@ -160,7 +160,7 @@ class Subject(NamedTuple):
 
 
 class _Notes(NamedTuple):
-    """What is known of one subject."""
+    """The notes of one subject."""
 
     incident: Incident
     # The times of the notes that may begin the incident, or only of the last one.

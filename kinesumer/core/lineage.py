@@ -273,7 +273,7 @@ def seek_steps(
 
 
 class NextStep(Enum):
-    """How the reading of a shard continues after a response."""
+    """The next step in reading a shard, after a response."""
 
     READ_ON = auto()  # with the response's iterator
     READ_AFTER_LAST = auto()  # with a new iterator after the response's last record

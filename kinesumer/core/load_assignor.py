@@ -54,7 +54,7 @@ HOT_SLACKS = 2
 
 
 class Verdict(NamedTuple):
-    """Why the ranges of some takers were kept or changed.
+    """The reason for which the ranges of some takers were kept or changed.
 
     Tops are in percent of an even cut. Takers with a single slot don't count, since no
     cut can give them less.

@@ -207,7 +207,7 @@ def converter(type_: Any) -> Callable[[Any], Any] | None:
 
 
 class Cost(NamedTuple):
-    """What a value takes: as few bytes as it can, and with how many values within."""
+    """The least bytes that a value can take, and the number of values within it."""
 
     values: int
     bytes: int

@@ -17,7 +17,7 @@ MAX_ERROR_LETTERS = 160
 
 
 class About(NamedTuple):
-    """What a kind of incident means, and when an incident of it begins and ends."""
+    """The meaning of a kind of incident, and when an incident of it begins and ends."""
 
     meaning: str
     remedy: str
@@ -30,7 +30,7 @@ class About(NamedTuple):
 
 
 class IncidentKind(StrEnum):
-    """What lasts. The order is that in which reports name incidents."""
+    """A trouble that lasts. Reports name incidents in this order."""
 
     about: About
 
@@ -42,12 +42,12 @@ class IncidentKind(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What the incident means, in a sentence."""
+        """The meaning of the incident, in a sentence."""
         return self.about.meaning
 
     @property
     def remedy(self) -> str:
-        """What to do, in a sentence."""
+        """The action that ends the incident, in a sentence."""
         return self.about.remedy
 
     CREDENTIALS = (
@@ -178,7 +178,7 @@ class Incident(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What the incident concerns, in words."""
+        """The stream or shard that the incident concerns, in words."""
         stream = f"stream {stream_name(self.stream_arn)}"
         if self.shard_id:
             return f"shard {self.shard_id} of {stream}"

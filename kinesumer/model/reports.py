@@ -1,4 +1,4 @@
-"""What clients report: the work that shards cause, and failures of user code."""
+"""Reports of clients: the work that shards cause, and failures of user code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LoadReport(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """How records and calls of user code have ended."""
+    """Counts of records and calls of user code, by how they have ended."""
 
     done: int = 0  # records that are done, however they ended
     calls: int = 0  # calls of a handler that was given to run()

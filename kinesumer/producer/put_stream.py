@@ -25,7 +25,7 @@ from kinesumer.wire.put_records import Entry, EntryResult, refusal
 
 
 class PutTarget(Protocol):
-    """What a producer needs of a stream. ``KinesisSource`` provides it."""
+    """The calls that a producer makes. ``KinesisSource`` provides them."""
 
     async def describe(self) -> StreamInfo:
         """Return the stream's present description."""

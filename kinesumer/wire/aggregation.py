@@ -57,7 +57,7 @@ class OpenedRecords(NamedTuple):
 
 
 class OpeningStep(NamedTuple):
-    """What one step of opening a page has done. It may have opened no records."""
+    """The result of one step of opening a page. It may have opened no records."""
 
     opened: OpenedRecords
     data_bytes: int  # data of the Kinesis records that were opened to their ends

@@ -142,7 +142,7 @@ class RealTimeClient(Kinesumer):
 
     @property
     def group(self) -> GroupConsumer:
-        """What the client runs."""
+        """The group consumer of the client."""
         assert self._lifecycle.group is not None
         return self._lifecycle.group
 

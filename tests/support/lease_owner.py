@@ -104,7 +104,7 @@ class Owner:
 
     @property
     def finishes(self) -> bool:
-        """Whether user code finishes its records at once."""
+        """True if user code finishes its records at once."""
         return self._finishes
 
     @finishes.setter

@@ -79,5 +79,5 @@ class Terminal:
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether the terminal has the settings that it had at first."""
+        """True if the terminal has the settings that it had at first."""
         return termios.tcgetattr(self._theirs) == self._before

@@ -174,7 +174,7 @@ class InMemory(Kinesumer):
 
     @property
     def group(self) -> GroupConsumer:
-        """What the client runs."""
+        """The group consumer of the client."""
         assert self._lifecycle.group is not None
         return self._lifecycle.group
 
@@ -213,7 +213,7 @@ class Client:
 
     @property
     def group(self) -> GroupConsumer:
-        """What the client runs."""
+        """The group consumer of the client."""
         return self.client.group
 
     @property

@@ -132,7 +132,7 @@ class IncidentGroup(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What the incidents concern, in words."""
+        """The clients or the stream that the incidents concern, in words."""
         if not self.stream_arn:
             return first_three(self.clients)
         return f"stream {stream_name(self.stream_arn)}"

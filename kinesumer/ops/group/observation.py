@@ -57,7 +57,7 @@ class FleetView:
 
     @cached_property
     def plan(self) -> PlanReport:
-        """Why the plan is as it is."""
+        """The reasons for the plan."""
         return plan_reasons(self.snapshot, self.loads)
 
     def age(self, member: MemberRow) -> float:

@@ -80,7 +80,7 @@ class DescribeAccountSettings(msgspec.Struct):
 
 
 class Commitment(msgspec.Struct, rename="pascal"):
-    """Whether an account commits to a throughput (On-demand Advantage)."""
+    """An account's commitment to a throughput (On-demand Advantage)."""
 
     status: Literal["ENABLED", "DISABLED"]
 

@@ -1,4 +1,4 @@
-"""Where another emulator differs from AWS, so that a check can't succeed."""
+"""List the checks that cannot succeed on another emulator."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def fields_in_a_record(size: int) -> bytes:
 
 
 class Cost(NamedTuple):
-    """What it takes to open a frame."""
+    """The cost of opening a frame."""
 
     longest: int  # lines of Python of the longest step
     lines: int  # of all steps

@@ -247,7 +247,7 @@ async def test_shards_take_turns_while_a_handler_blocks_the_loop(
 
 
 class Place:
-    """What waits at the gate: an item, and its queue of the same shard."""
+    """An item that waits at the gate, and its queue of the same shard."""
 
     def __init__(self) -> None:
         self.queue = self.work = self

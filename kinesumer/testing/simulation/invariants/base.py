@@ -1,4 +1,4 @@
-"""What all checks share: the violation, events, leases, and the truth about each shard.
+"""Parts of all checks: the violation, events, leases, and the truth about each shard.
 
 The history of a shard consists of writes, deliveries, and records that user code has
 done. It is recorded without any code of the library.

@@ -1,4 +1,4 @@
-"""What the checks of a run use, create and leave, its highest cost, and its policy."""
+"""Name a run's streams, tables and roles, its highest cost, and its policy."""
 
 from __future__ import annotations
 
