@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 _patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeat", _patient, derandomize=True, database=None)
 settings.register_profile("search", _patient, max_examples=1000)
+# For scripts/check.
+settings.register_profile("few", settings.get_profile("repeat"), max_examples=5)
 settings.load_profile("repeat")
 
 

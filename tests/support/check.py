@@ -1,7 +1,7 @@
 """Run the fast checks of a change concurrently, for ``scripts/check``.
 
-Without paths, it runs lint, format, types, import contracts, all unit tests and 20
-simulation seeds. With paths, it runs the checks of these files or directories. It
+Without paths, it runs lint, format, types, import contracts, the quick unit tests and
+five simulation seeds. With paths, it runs the checks of these files or directories. It
 prints the output of a failed check at once. The last line names the first failure.
 """
 
@@ -21,8 +21,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSORS = os.cpu_count() or 1
 MIRRORS = ("tests/unit", "tests/integration")
-MUTANTS = "tests/system/mutants/test_mutants.py"
-MUTANTS_APPLY = f"{MUTANTS}::test_each_mutant_changes_one_node_and_is_a_program"
+MUTANTS_APPLY = (
+    "tests/system/mutants/test_mutants.py"
+    "::test_each_mutant_changes_one_node_and_is_a_program"
+)
+QUICK = ("--hypothesis-profile=few", "-m", "not slow")
 
 
 class Check(NamedTuple):
@@ -34,7 +37,7 @@ class Check(NamedTuple):
 
 def all_checks() -> list[Check]:
     """Return the checks of the whole project."""
-    tests = _tests(["tests/unit", MUTANTS], workers=PROCESSORS)
+    tests = _tests(["tests/unit", MUTANTS_APPLY], PROCESSORS, *QUICK)
     return [*_static(["."], contracts=True), _simulation(), tests]
 
 
@@ -121,15 +124,15 @@ def _static(paths: Sequence[str], *, contracts: bool) -> list[Check]:
 
 
 def _simulation() -> Check:
-    seeds = ("--count=20", "--seed=1", "--minutes=1", "--shape=each", "--no-shrink")
+    seeds = ("--count=5", "--seed=1", "--minutes=1", "--shape=each", "--no-shrink")
     return Check("simulation", ("python", "-m", "kinesumer.testing.simulation", *seeds))
 
 
-def _tests(tests: Sequence[str], workers: int) -> Check:
+def _tests(tests: Sequence[str], workers: int, *options: str) -> Check:
     command = ["pytest", "--quiet", "--exitfirst", "--failed-first"]
     if workers > 1:
         command += [f"--numprocesses={workers}", "--dist=worksteal"]
-    return Check("tests", (*command, *tests))
+    return Check("tests", (*command, *options, *tests))
 
 
 async def run_all(checks: Iterable[Check]) -> list[str]:

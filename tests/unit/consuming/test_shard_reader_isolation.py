@@ -118,6 +118,7 @@ async def test_user_code_that_acks_records_together_is_not_blocked(
     assert fleet.row().poison == Position(bad.sequence_number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay_seconds", [0.01, 0.4])
 async def test_with_manual_commits_only_the_deadly_record_is_named(
     world: World, delay_seconds: float

@@ -225,6 +225,7 @@ async def test_the_record_becomes_a_dead_letter_if_there_is_a_target(
     await world.until(lambda: not fleet.row().deaths.counted, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_random_deaths_isolate_no_shard_with_traffic(
     world: World, seed: int

@@ -294,6 +294,7 @@ async def test_a_shard_that_had_no_records_is_next(world: World, whole: bool) ->
     await runner.leave()
 
 
+@pytest.mark.slow
 async def test_plain_functions_take_turns_if_there_are_too_few_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

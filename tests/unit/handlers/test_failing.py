@@ -226,6 +226,7 @@ def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
     case()
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_a_letter_waits_for_credentials_as_long_as_there_are_none(
     world: World,

@@ -61,6 +61,7 @@ def test_a_command_without_its_extra_says_in_one_line_what_to_install(
     )
 
 
+@pytest.mark.slow
 def test_all_other_modules_are_imported_without_the_extra_of_the_command() -> None:
     program = """
 import importlib, pkgutil, kinesumer
@@ -95,6 +96,7 @@ def test_a_command_on_windows_says_where_it_runs(module: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_library_consumes_on_windows() -> None:
     program = """
 import asyncio

@@ -22,6 +22,8 @@ from kinesumer.testing.simulation.service_faults import (
 )
 from kinesumer.wire import shard_writes
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

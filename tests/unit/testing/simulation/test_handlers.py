@@ -15,6 +15,8 @@ from kinesumer.testing.simulation.scenarios import Scenario
 
 SMALL = Scenario(members=2, shards=(2,))
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_error_of_the_handler_ends_the_simulation_and_tells_what_happened() -> None:
     seen: set[bytes] = set()
