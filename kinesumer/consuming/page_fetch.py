@@ -276,10 +276,16 @@ class PageFetch(Reservation):
     # --- errors -----------------------------------------------------------------------
 
     def _trimmed(self, error: TrimmedPositionError) -> None:
-        """Continue with the oldest record."""
-        self._place.warnings.position_expired(error)
-        self._place.builder.after = Start.TRIM_HORIZON
+        """Continue with the oldest record, if the shard is still this client's."""
         self._place.forget_iterator()
+        if self._may_own:
+            self._place.warnings.position_expired(error)
+            self._place.builder.after = Start.TRIM_HORIZON
+
+    @property
+    def _may_own(self) -> bool:
+        """True if the lease is valid: otherwise another client may have read on."""
+        return self._place.owned.lease.permits(self._context.clock.now())
 
     def _too_slow(self) -> None:
         """Reduce the size of reads, since an answer was too slow."""
@@ -304,9 +310,11 @@ class PageFetch(Reservation):
         after = self._place.builder.after
         self._stream.read_failed(ReadFailure(since, now, shard_id, after))
 
-    async def _missing(self, error: ShardMissingError) -> Page:
+    async def _missing(self, error: ShardMissingError) -> Page | None:
         """Treat an expired shard as ended, unless the stream was recreated."""
         await self._require_same_stream(error)
+        if not self._may_own:
+            return None
         self._place.warnings.shard_expired(error)
         return Page([], None, 0)
 

@@ -15,6 +15,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StreamMissingError,
     StreamRecreatedError,
+    TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import StreamInfo
@@ -78,6 +79,26 @@ async def test_a_shard_that_has_expired_counts_as_ended(
     await desk.task
     assert desk.owned.children == ()
     assert "retention has passed a whole shard: records may be lost" in caplog.text
+
+
+async def test_a_position_expires_only_for_a_session_with_a_lease(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Without one, another client may own the shard, and have read on.
+    caplog.set_level("INFO")
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.owned.lease.deadline = 5.0
+    desk.start()
+    await desk.read(1)
+    await asyncio.sleep(10)
+    desk.source.errors.append(TrimmedPositionError("gone"))
+    await asyncio.sleep(10)
+    assert "has expired" not in caplog.text
+    desk.owned.lease.deadline = math.inf
+    desk.source.errors.append(TrimmedPositionError("gone"))
+    await asyncio.sleep(10)
+    assert "has expired" in caplog.text
 
 
 async def test_a_shard_of_a_recreated_stream_is_fatal(world: World) -> None:
