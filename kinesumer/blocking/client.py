@@ -43,8 +43,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 class _Client(asynchronous.Kinesumer):
     """The asyncio client, which delivers records to a thread."""
 
-    loop_thread: LoopThread
     delivery: ThreadDelivery | None = None
+
+    def __init__(self, app: str, at_exit: Callable[[], None], **options: Any) -> None:
+        super().__init__(app, **options)
+        self.loop_thread: LoopThread = LoopThread(self, at_exit)
 
     def _new_delivery(self, **options: Any) -> ThreadDelivery:
         return ThreadDelivery(self.loop_thread, ack=self.ack, **options)
@@ -86,6 +89,7 @@ class Kinesumer(ForThreads):
         require_flag("stop_signals", stop_signals)
         self._client = _Client(
             app,
+            self._at_exit,
             table=table,
             region=region,
             client_id=client_id,
@@ -93,8 +97,7 @@ class Kinesumer(ForThreads):
             config=config,
             _ports=_ports,
         )
-        self._loop_thread = LoopThread(self._client, self._at_exit)
-        self._client.loop_thread = self._loop_thread
+        self._loop_thread = self._client.loop_thread
         self._stop_signals = stop_signals
         self._signals = ExitStack()
 

@@ -81,6 +81,20 @@ async def test_a_shard_that_has_expired_counts_as_ended(
     assert "retention has passed a whole shard: records may be lost" in caplog.text
 
 
+async def test_a_shard_expires_only_for_a_session_with_a_lease(world: World) -> None:
+    world.kinesis.split("orders", SHARD)
+    await asyncio.sleep(10)
+    world.kinesis.expire("orders", world.clock.wall())
+    desk = ReaderDesk(world)
+    desk.owned.lease.deadline = -math.inf
+    desk.start()
+    await asyncio.sleep(10)
+    assert desk.owned.children is None
+    desk.owned.lease.deadline = math.inf
+    await desk.task
+    assert desk.owned.children == ()
+
+
 async def test_a_position_expires_only_for_a_session_with_a_lease(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
