@@ -21,7 +21,7 @@ from kinesumer.errors import (
     StateStoreRecreatedError,
     StreamRecreatedError,
 )
-from kinesumer.testing.bounds import STEADY_SECONDS, crash_bound
+from kinesumer.testing.bounds import HAND_OVER_SECONDS, STEADY_SECONDS, crash_bound
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.invariants.base import ShardTrace
@@ -35,6 +35,9 @@ COST_MARGIN = 1.05
 # The maximum seconds from a record's arrival to user code. With several apps on the
 # stream, the limit is multiplied by their number.
 MAX_LATENCY_SECONDS = 0.6
+# Simulated user code acknowledges records at random times. After this time, it has
+# acknowledged all of them: it tries every half second.
+MAX_ACK_ROUNDS_SECONDS = 5.0
 
 
 def slowest_clock() -> float:
@@ -73,6 +76,7 @@ async def takeover(sim: Simulation) -> None:
     pause = 2 * sim.scenario.min_read_interval_seconds
     bound = crash_bound(Config(), led=dies == "leader")
     limit = (bound + _replace_seconds(sim)) / slowest_clock() + pause
+    limit += _release_seconds(sim)
     await asyncio.sleep(limit + 1)
     for trace in lost:
         started = trace.ownerships[max(trace.ownerships)].started_at
@@ -92,6 +96,18 @@ def _replace_seconds(sim: Simulation) -> float:
     limits = Limits()
     tries = limits.subscription_replace_seconds + 1 / limits.subscribe_calls_per_second
     return tries if sim.scenario.fan_out else 0.0
+
+
+def _release_seconds(sim: Simulation) -> float:
+    """Return the longest wait until a new owner has room for a dead client's shard.
+
+    With ``max_shards``, the new owner may have to hand over another shard first. With
+    manual commits, that waits for user code, which may acknowledge records late.
+    """
+    if sim.config.max_shards is None:
+        return 0.0
+    is_manual = sim.scenario.commit == "manual"
+    return HAND_OVER_SECONDS + (MAX_ACK_ROUNDS_SECONDS if is_manual else 0.0)
 
 
 def _plan_seconds(sim: Simulation) -> float:

@@ -262,6 +262,7 @@ class UserSide:
         for record in records:
             self._report(record)
         checker.calls.busy(self._machine, fence, 1)
+        checker.turns.tried(self._machine, records[0])
         try:
             # Wait, so that other tasks take batches, and some are done out of order.
             if world.scenario.tasks > 1 and not world.faults_ended:

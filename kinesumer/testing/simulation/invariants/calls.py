@@ -259,12 +259,19 @@ class Turns:
             if now - began > self.most_seconds + TICK:
                 self._fail(machine, source, other, now - began)
         client.received[source] += 1
-        client.failing.discard(source)
+
+    def tried(self, machine: Machine, record: Record) -> None:
+        """Record that user code tries a record, perhaps again."""
+        if machine in self._clients:
+            self._clients[machine].failing.pop(record_key(record), None)
 
     def failed(self, machine: Machine, record: Record) -> None:
-        """Record that user code failed, so that the shard waits for another try."""
+        """Record that user code failed, so that the record waits for another try.
+
+        The records behind it wait, too: all of its shard, or all of its keys.
+        """
         if machine in self._clients and record.source is not None:
-            self._clients[machine].failing.add(record.source)
+            self._clients[machine].failing[record_key(record)] = record.source
 
     def _fail(
         self, machine: Machine, source: Source, other: Source, seconds: float
@@ -278,7 +285,8 @@ class _Client:
     def __init__(self, owned_shards: Callable[[], Iterable[OwnedShard]]) -> None:
         self._owned_shards = owned_shards
         self.received: Counter[Source] = Counter()
-        self.failing: set[Source] = set()
+        # The shards of the records that user code failed to handle.
+        self.failing: dict[RecordKey, Source] = {}
         # For each shard that waits, when each other shard had its first record since.
         self.since: dict[Source, dict[Source, float]] = {}
 
@@ -287,10 +295,11 @@ class _Client:
 
         Leave out those that wait for something else than their turn.
         """
+        failing = {*self.failing.values()}
         return [
             owned.source
             for owned in self._owned_shards()
             if not (owned.revoked or owned.row.deaths.counted)
             and owned.queued_records > self.received[owned.source]
-            and owned.source not in self.failing
+            and owned.source not in failing
         ]

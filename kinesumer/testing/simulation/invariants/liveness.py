@@ -43,6 +43,9 @@ UNOWNED_SECONDS = 45.0
 # time for reads from the shards (2 MB/s) and for the links.
 BACKLOG_SECONDS = 60.0
 BACKLOG_TIMES = 3.0
+# With manual commits, user code acknowledges max_uncommitted_records within this time.
+# It does so every half second, and mostly at the first or second attempt.
+MAX_ACK_ROUND_SECONDS = 2.0
 # With these faults alone, no record is delivered twice.
 HARMLESS_FAULTS = {"join", "leave"}
 # Parts of messages that clients log if records may be lost, and if none is lost.
@@ -138,7 +141,7 @@ class LivenessMonitor:
             seconds += body / clients / link
         slack = BACKLOG_SECONDS + 2 * scenario.min_read_interval_seconds
         if scenario.commit == "manual":
-            slack += self._seconds_in_turns()
+            slack += self._seconds_in_turns() + self._ack_seconds()
         return slack + BACKLOG_TIMES * seconds
 
     def _seconds_in_turns(self) -> float:
@@ -150,6 +153,14 @@ class LivenessMonitor:
         shards = sum(row is not None and "deaths" in row for row in rows)
         each = self.sim.config.max_uncommitted_records * 2 * ACK_SECONDS
         return shards * each
+
+    def _ack_seconds(self) -> float:
+        """Return the longest time that user code takes to acknowledge all records.
+
+        Children wait for their parents, so one shard may follow the other.
+        """
+        rounds = count_waiting(self.sim) / self.sim.config.max_uncommitted_records
+        return rounds * MAX_ACK_ROUND_SECONDS
 
     def check_backlog(self) -> None:
         """Check that the records that ``backlog_seconds()`` noted are done (L7)."""

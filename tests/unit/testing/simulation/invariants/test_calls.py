@@ -30,16 +30,20 @@ class Client:
         self.checker.turns.begin(self.machine, lambda: self.shards)
         self._numbers = count()
 
-    def serve(self, number: int, seconds: float = 0.0, *, fails: bool = False) -> None:
+    def serve(
+        self, number: int, seconds: float = 0.0, *, fails: bool = False
+    ) -> Record:
         """Give user code a record of a shard, and let it take some time."""
         owned = self.shards[number]
         record = self.record(owned)
+        self.checker.turns.tried(self.machine, record)
         self.checker.turns.delivered(self.machine, record)
         self.checker.calls.busy(self.machine, owned.source.fence, 1)
         self.loop.real += seconds
         if fails:
             self.checker.turns.failed(self.machine, record)
         self.checker.calls.busy(self.machine, owned.source.fence, -1)
+        return record
 
     def record(self, owned: OwnedShard) -> Record:
         return Record(str(next(self._numbers)), b"", source=owned.source)
@@ -97,13 +101,22 @@ def all_fail(client: Client) -> None:
         client.serve(number, fails=True)
 
 
+def some_keys_fail(client: Client) -> None:
+    """Let user code fail at a key of the other two shards, and handle another key."""
+    all_fail(client)
+    for number in (1, 2):
+        client.serve(number)
+
+
 def all_busy(client: Client) -> None:
     """Let user code work at records of the other two shards."""
     for owned in client.shards[1:]:
         client.checker.calls.busy(client.machine, owned.source.fence, 1)
 
 
-@pytest.mark.parametrize("prepare", [alone, all_received, all_fail, all_busy])
+@pytest.mark.parametrize(
+    "prepare", [alone, all_received, all_fail, some_keys_fail, all_busy]
+)
 def test_a_shard_that_waits_for_something_else_is_no_violation(
     prepare: Callable[[Client], None],
 ) -> None:
@@ -112,6 +125,16 @@ def test_a_shard_that_waits_for_something_else_is_no_violation(
     client.serve(0, 1)
     client.serve(0, 1)
     assert not client.violation
+
+
+def test_l15_a_shard_waits_again_when_its_failed_record_is_tried_again() -> None:
+    client = Client()
+    failed = client.serve(1, fails=True)
+    client.checker.turns.tried(client.machine, failed)
+    client.serve(2)
+    client.serve(0, 1)
+    client.serve(0, 1)
+    assert "waits" in client.violation
 
 
 def test_a_pause_of_the_whole_client_is_no_turn() -> None:
