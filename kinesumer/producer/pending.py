@@ -66,7 +66,8 @@ class PendingRecord:
         self.order_key: Hashable | None = order_key
         self.entries: list[Entry] = []
         self.rows: int = 0  # number of user records that are put with this record
-        self.size: int = 0  # maximum size of the Kinesis record in bytes
+        # Size of the Kinesis record in bytes; a maximum until it is encoded.
+        self.size: int = 0
         self.cost: int = 0  # bytes of the producer's buffer
         self.result: EntryResult | None = None
         self.error: Exception | None = None
@@ -87,15 +88,15 @@ class PendingRecord:
     def encode(self) -> Entry:
         """Return the Kinesis record."""
         if self._encoded is None:
-            first = self.entries[0]
-            self._encoded = first
+            first = self._encoded = self.entries[0]
             # An aggregate of one record would be larger than the record.
-            if len(self.entries) > 1:
+            if self.rows > 1:
                 self._encoded = Entry(
                     aggregate(self.entries),
                     first.partition_key,
                     first.explicit_hash_key,
                 )
+            self.size = self._encoded.size
         return self._encoded
 
     def accept(self, result: EntryResult) -> None:
@@ -237,6 +238,9 @@ def failed_record(entry: Entry, error: Exception) -> FailedRecord:
     return FailedRecord(entry.data, key, hash_key, str(error))
 
 
+UTF8_BYTES = 4  # maximum number of bytes of a character
+
+
 def valid_entry(
     data: bytes, key: str | None, hash_key: str | None, stream: StreamInfo
 ) -> Entry | None:
@@ -249,7 +253,7 @@ def valid_entry(
         # This condition is true for most records. It is much faster than refusal().
         if (
             0 < len(key) <= KEY_CHARACTERS
-            and entry.size <= stream.max_record_bytes
+            and len(data) + UTF8_BYTES * len(key) <= stream.max_record_bytes
             and (key.isascii() or is_unicode(key))
         ):
             return entry

@@ -208,23 +208,26 @@ class PutRequests:
                 entries = [record.encode() for record in records]
                 results = await self._stream.put_records(entries)
         except RecordRefusedError:
-            self._count([], 0)
+            self._count(0)
             raise
         except SourceUnavailableError as error:
-            self._count([], len(records))
+            self._count(len(records))
             if isinstance(error, SourceThrottledError):
                 self._count_throttle()
             return Outcome([], records, str(error))
         failed, accepted = [], []
         reason = ""
+        rows = size = 0
         for record, result in zip(records, results, strict=True):
             if result.error_code is None:
                 accepted.append((record, result))
+                rows += record.rows
+                size += record.size
             else:
                 failed.append(record)
                 said = SECRETS.redact(result.error_message or "")
                 reason = f"{result.error_code}: {said}"
-        self._count([record for record, _ in accepted], len(failed))
+        self._count(len(failed), len(accepted), rows, size)
         if reason.startswith(THROTTLED):
             self._count_throttle()
         return Outcome(accepted, failed, reason)
@@ -236,13 +239,14 @@ class PutRequests:
             rows=counts.rows - rows, retried=counts.retried + rows
         )
 
-    def _count(self, accepted: Sequence[PendingRecord], failed: int) -> None:
+    def _count(
+        self, failed: int, accepted: int = 0, rows: int = 0, size: int = 0
+    ) -> None:
+        """Count a request, with the Kinesis records that failed and were accepted."""
         counts = self.counts
-        rows = sum(record.rows for record in accepted)
-        size = sum(record.encode().size for record in accepted)
         self.counts = PutCounts(
             counts.rows + rows,
-            counts.records + len(accepted),
+            counts.records + accepted,
             counts.bytes + size,
             counts.requests + 1,
             counts.retried + failed,

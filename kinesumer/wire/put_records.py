@@ -27,12 +27,12 @@ class Entry(msgspec.Struct, rename="pascal", frozen=True, omit_defaults=True, gc
     def size(self) -> int:
         """Number of bytes that count towards Kinesis's limits."""
         key = self.partition_key
-        return len(self.data) + (0 if key is None else _utf8_bytes(key))
-
-
-def _utf8_bytes(text: str) -> int:
-    # ``refusal()`` says that a lone surrogate can't be encoded.
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+        if key is None:
+            return len(self.data)
+        if not key.isascii():
+            # ``refusal()`` says that a lone surrogate can't be encoded.
+            return len(self.data) + len(key.encode(errors="surrogatepass"))
+        return len(self.data) + len(key)
 
 
 def refusal(entry: Entry, stream: StreamInfo) -> str | None:
