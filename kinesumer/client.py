@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from types import TracebackType, UnionType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from kinesumer.config import Config
 from kinesumer.consuming.assignment_callbacks import read_callbacks
@@ -31,13 +31,12 @@ from kinesumer.decoding.decoders import (
 )
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import Middleware, RetryPolicy
-from kinesumer.handlers.dead_letters.letter import DeadLetterFunction
-from kinesumer.handlers.failure_policy import OnFailure
 from kinesumer.handlers.handler import (
     DEFAULT_LIMIT,
     Handle,
     HandlerDefaults,
     Handlers,
+    OnFailure,
     RunKeywords,
 )
 from kinesumer.handlers.handler_function import Traceparent
@@ -52,6 +51,10 @@ from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start, StartLike
 from kinesumer.model.times import UntilLike
 from kinesumer.model.validation import ForAsyncio, require_flag
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.handlers.dead_letters.letter import DeadLetterFunction
 
 V = TypeVar("V")
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from typing import Literal
 
 from kinesumer.errors import ConfigurationError
 
 MAX_CONNECTIONS = 256
+TABLE_VARIABLE = "KINESUMER_TABLE"
+STATE_STORE = "kinesumer-state-store"
+
+
+def default_table() -> str:
+    """Return the variable ``KINESUMER_TABLE``, or else ``kinesumer-state-store``."""
+    return os.environ.get(TABLE_VARIABLE) or STATE_STORE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

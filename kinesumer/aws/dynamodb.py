@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +19,7 @@ from kinesumer.aws.dynamodb_calls import (
 )
 from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.session import ClientFactory, Loan
+from kinesumer.config import default_table
 from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.errors import (
     StateStoreMissingError,
@@ -29,15 +29,9 @@ from kinesumer.errors import (
 from kinesumer.model.rows import Key, Row
 from kinesumer.model.validation import validate_name
 from kinesumer.ports import Write, WriteResult
-from kinesumer.wire.rows import DEFINITION, INDEX, STATE_STORE
+from kinesumer.wire.rows import DEFINITION, INDEX
 
 T = TypeVar("T")
-TABLE_VARIABLE = "KINESUMER_TABLE"
-
-
-def default_table() -> str:
-    """Return the variable ``KINESUMER_TABLE``, or else ``kinesumer-state-store``."""
-    return os.environ.get(TABLE_VARIABLE) or STATE_STORE
 
 
 async def open_store(clients: ClientFactory, table: str) -> DynamoStateStore:

@@ -69,9 +69,6 @@ T = TypeVar("T")
 
 # Time limit for a whole response. A call also fails if no byte arrives for 10 s.
 ANSWER_SECONDS = 30.0
-# A client describes a stream at most once in this time, because AWS allows an account
-# 20 descriptions a second.
-DESCRIBE_SECONDS = 1.0
 DIRECT_CALLS = (*READS, PUT)
 READ, PLACE = READS
 DESCRIBE, LIST = "DescribeStreamSummary", "ListShards"

@@ -8,13 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import UnionType
-from typing import Any, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast, overload
 
 from anyio.from_thread import start_blocking_portal
 
 from kinesumer import client as asynchronous
-from kinesumer.aws import dynamodb
-from kinesumer.aws.dynamodb import StateTable
 from kinesumer.blocking.delivery import Records, ThreadDelivery
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.config import Config
@@ -35,6 +33,10 @@ from kinesumer.model.streams import ShardKey
 from kinesumer.model.validation import ForThreads, require_flag
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.threads import refusal_errors, require_system_threads
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.aws.dynamodb import StateTable
 
 V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -285,6 +287,8 @@ def create_table(
 
     The arguments, the result and the errors are those of ``kinesumer.create_table()``.
     """
+    from kinesumer.aws import dynamodb
+
     create = partial(
         dynamodb.create_table,
         table,

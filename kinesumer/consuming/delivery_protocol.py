@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
@@ -17,6 +16,10 @@ from kinesumer.core.delivery import Effect, Free, Processed, Signal, Unfinished
 from kinesumer.model.times import Until
 from kinesumer.runtime.failure_log import logger
 from kinesumer.telemetry.api import Telemetry
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.aws.session import ClientFactory
 
 # Starts the client unless it has started already, and raises the start's errors.
 Starter = Callable[[], Awaitable[None]]

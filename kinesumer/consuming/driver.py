@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
 from kinesumer.consuming.delivery_protocol import EngineParts, UserTask
 from kinesumer.consuming.owned_shard import OwnedShard
@@ -32,6 +31,10 @@ from kinesumer.model.records import Batch, Record
 from kinesumer.model.times import Until
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.aws.session import ClientFactory
 
 Handout = handout.Handout[OwnedShard]
 

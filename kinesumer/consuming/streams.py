@@ -7,9 +7,8 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from kinesumer.aws.kinesis import DESCRIBE_SECONDS
 from kinesumer.consuming.prefetch import PAGE_RECORDS
-from kinesumer.core.backoff import LOOK_SECONDS
+from kinesumer.core.backoff import DESCRIBE_SECONDS, LOOK_SECONDS
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.lineage import leaves
 from kinesumer.errors import (

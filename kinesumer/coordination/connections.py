@@ -9,11 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from kinesumer.aws.dynamodb import default_table
-from kinesumer.aws.session import ClientFactory
-from kinesumer.config import Config
+from kinesumer.config import Config, default_table
 from kinesumer.coordination.heartbeat import HeartbeatTask, HeartbeatThread
 from kinesumer.coordination.state_store import StoreThread
 from kinesumer.errors import ConfigurationError
@@ -25,6 +23,10 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import IncidentLog
 from kinesumer.telemetry.api import Telemetry
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.aws.session import ClientFactory
 
 
 class Identity(NamedTuple):

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol, Starter
 from kinesumer.consuming.driver import DeliveryDriver
 from kinesumer.consuming.streams import StreamLike, as_streams, check_until
 from kinesumer.coordination.connections import Identity, Ports
-from kinesumer.coordination.group import GroupConsumer
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
 from kinesumer.model.streams import Start, StartLike, Stream, as_start
 from kinesumer.model.times import Until, UntilLike, as_until
@@ -20,6 +19,10 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.threads import RETRY_SECONDS, is_refusal
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.coordination.group import GroupConsumer
 
 
 class Runner(DeliveryProtocol, Protocol):
@@ -238,6 +241,8 @@ class ClientLifecycle:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _build_group(self, delivery: DeliveryProtocol) -> GroupConsumer:
+        from kinesumer.coordination.group import GroupConsumer
+
         ports, incidents = self._ports, IncidentLog(self._ports.clock)
         connections = await self._connections.enter_async_context(
             ports.connect(self._identity, incidents)

@@ -33,6 +33,9 @@ REPAIR_BACKOFF = Backoff(1.0, 30.0)
 
 # Between two looks at what AWS is changing, such as a stream that is being created.
 LOOK_SECONDS = 0.5
+# A client describes a stream at most once in this time, because AWS allows an account
+# 20 descriptions a second.
+DESCRIBE_SECONDS = 1.0
 # Between two looks at what this process is changing, such as a lapsed lease. It is
 # short beside a lease, and costs little beside a request.
 CHECK_SECONDS = 0.05

@@ -1,7 +1,6 @@
 """The parts of ``client.run()``, which calls a function with records or batches."""
 
-from kinesumer.handlers.failure_policy import RetryPolicy
-from kinesumer.handlers.handler import Handler
+from kinesumer.handlers.handler import Handler, RetryPolicy
 from kinesumer.handlers.handler_function import Middleware
 
 __all__ = ["Handler", "Middleware", "RetryPolicy"]

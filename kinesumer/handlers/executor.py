@@ -14,10 +14,10 @@ from kinesumer.errors import DecodeError, PoisonRecordError
 from kinesumer.handlers.failure_policy import (
     HOLD_WAITS,
     FailurePolicy,
-    RetryPolicy,
     call_again,
     log_first_failure,
 )
+from kinesumer.handlers.handler import RetryPolicy
 from kinesumer.handlers.handler_function import Traceparent
 from kinesumer.handlers.invokers import (
     Gate,

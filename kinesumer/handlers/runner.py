@@ -6,11 +6,10 @@ import asyncio
 import threading
 from collections.abc import Iterable, Mapping, Set
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 
-from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.assignment_callbacks import LAST_SECONDS, AssignmentCallbacks
 from kinesumer.consuming.delivery_protocol import EngineParts, Starter
 from kinesumer.consuming.owned_shard import OwnedShard
@@ -28,6 +27,10 @@ from kinesumer.model.times import Until
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import MAX_THREADS, Threads
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.aws.session import ClientFactory
 
 
 class HandlerRunner:

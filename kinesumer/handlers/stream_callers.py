@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesumer.aws.session import ClientFactory
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.work_queue import KeyedWork, OrderedWork, WorkQueue
@@ -29,6 +28,10 @@ from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import Threads
 from kinesumer.telemetry.api import Telemetry
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.aws.session import ClientFactory
 
 
 class Tools(NamedTuple):

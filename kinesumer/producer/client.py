@@ -6,9 +6,8 @@ import math
 import random
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
     ConfigurationError,
     KinesumerError,
@@ -27,7 +26,11 @@ from kinesumer.producer.record_producer import (
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import IncidentLog, logger
 from kinesumer.runtime.tasks import CALL_RETRIES
-from kinesumer.telemetry.otel import OpenTelemetry
+
+if TYPE_CHECKING:
+    # These imports are slow.
+    from kinesumer.aws.session import ClientFactory
+    from kinesumer.telemetry.otel import OpenTelemetry
 
 # The longest wait for buffered records to be put, if an error has ended the block.
 ABORT_SECONDS = 30.0

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol, TypeVar
 
-from kinesumer.aws.kinesis import DESCRIBE_SECONDS
-from kinesumer.core.backoff import CALL_BACKOFF
+from kinesumer.core.backoff import CALL_BACKOFF, DESCRIBE_SECONDS
 from kinesumer.errors import (
     RecordRefusedError,
     SourceThrottledError,

@@ -59,7 +59,6 @@ MAX_CLIENTS = 1_000_000
 # most leases.
 UNKNOWN_LEASE_MS = 60_000
 
-STATE_STORE = "kinesumer-state-store"
 INDEX = "index-client-key-last-update"
 
 

@@ -12,8 +12,8 @@ import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from kinesumer.config import STATE_STORE
 from kinesumer.testing import EmbeddedAws
-from kinesumer.wire.rows import STATE_STORE
 
 LEASES = "billing-kcl"
 

@@ -36,6 +36,18 @@ def test_slow_modules_are_loaded_when_they_are_used() -> None:
     assert run(program).split() == modules[-4:]
 
 
+def test_the_clients_load_what_they_start_when_they_start_it() -> None:
+    modules = ["aiohappyeyeballs", "botocore", "importlib.metadata", "opentelemetry"]
+    modules += [f"kinesumer.{name}" for name in ("aws", "coordination.group")]
+    modules += ["kinesumer.handlers.runner", "kinesumer.telemetry.otel"]
+    program = (
+        "import sys; from kinesumer import Handler, Kinesumer, Producer, blocking;"
+        "blocking.Kinesumer;"
+        f"print(*({set(modules)} & sys.modules.keys()))"
+    )
+    assert run(program).split() == []
+
+
 def test_the_pytest_plugin_loads_nothing_that_pytest_has_not_loaded() -> None:
     program = (
         "import sys, pytest; before = set(sys.modules);"

@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
-from kinesumer.aws.dynamodb import TABLE_VARIABLE, DynamoStateStore
+from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.session import ClientFactory
+from kinesumer.config import STATE_STORE, TABLE_VARIABLE
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
@@ -26,7 +27,6 @@ from kinesumer.ops.group import connect
 from kinesumer.ops.group.connect import operator_context
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import MAX_NAMED, abbreviate, escape_unprintable
-from kinesumer.wire.rows import STATE_STORE
 
 
 class FiniteFloat(click.FloatRange):

@@ -16,6 +16,7 @@ from typing import Any, Self, TextIO
 import msgspec
 from aiohttp import web
 
+from kinesumer.config import STATE_STORE
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_list
 from kinesumer.testing.embedded_aws.faults import Fault, Kind
@@ -36,7 +37,7 @@ from kinesumer.testing.kinesis.operations import (
 from kinesumer.testing.kinesis.service import Caller, stream_arn
 from kinesumer.testing.kinesis.shards import hash_key
 from kinesumer.testing.kinesis.streams import AUTO, BY_KEY, Stream
-from kinesumer.wire.rows import DEFINITION, STATE_STORE
+from kinesumer.wire.rows import DEFINITION
 
 DEFAULT_REGION = "us-east-1"
 # Iterations of the event loop after which the server knows an accepted connection.

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from kinesumer.config import STATE_STORE
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
-from kinesumer.wire.rows import STATE_STORE
 
 WAIT_SECONDS = 30.0  # a process starts or leaves within this time
 # After a crash, at most this many records of a shard may be processed again. A low

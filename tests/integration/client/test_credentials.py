@@ -20,8 +20,7 @@ from kinesumer import (
     Start,
     blocking,
 )
-from kinesumer.handlers import failure_policy
-from kinesumer.handlers.failure_policy import RetryPolicy
+from kinesumer.handlers import RetryPolicy, failure_policy
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import DEFAULT_ACCOUNT
 from tests.support.aws_keys import KeyFile

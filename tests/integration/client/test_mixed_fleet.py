@@ -14,9 +14,9 @@ from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumers
+from kinesumer.config import STATE_STORE
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.testing import EmbeddedAws
-from kinesumer.wire.rows import STATE_STORE
 
 PATIENCE_SECONDS = 60
 QUICK = Config(

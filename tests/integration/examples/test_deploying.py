@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from kinesumer.config import STATE_STORE
 from kinesumer.ops.group.connect import connect
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.testing import EmbeddedAws
-from kinesumer.wire.rows import STATE_STORE
 from tests.integration.examples.crowd import EXAMPLES, PATIENCE_SECONDS
 from tests.integration.examples.recipes import (
     FOLDER,

@@ -9,7 +9,8 @@ from typing import Any
 import hcl2
 import yaml
 
-from kinesumer.wire.rows import DEFINITION, STATE_STORE
+from kinesumer.config import STATE_STORE
+from kinesumer.wire.rows import DEFINITION
 
 PROTECTIONS = ("point_in_time_recovery", "deletion_protection")
 SCHEMA = Path(__file__).parents[3] / "schema"

@@ -10,6 +10,7 @@ import boto3
 import pytest
 from rich.cells import cell_len
 
+from kinesumer.config import STATE_STORE
 from kinesumer.coordination.store_queries import MAX_STREAM_QUERIES, read_range
 from kinesumer.core import claims, plan
 from kinesumer.core.plan import Assignment
@@ -25,7 +26,6 @@ from kinesumer.runtime.text import escape_unprintable
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire import rows
 from kinesumer.wire.reports import MAX_READ_LETTERS, read_loads
-from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import (
     Run,
     aws,

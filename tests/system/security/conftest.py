@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from kinesumer import AccessDeniedError, Config, Kinesumer, Start, Stream
+from kinesumer.config import STATE_STORE
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws, background
-from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import environment, run  # noqa: F401  fixtures
 from tests.support.lease_table import LEASES
 from tests.system.security.documents import Grant, document, filled, without

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from kinesumer import Stream
+from kinesumer.config import STATE_STORE
 from kinesumer.spark import streams_option
 from kinesumer.spark.readers import NO_LIMIT, StreamReader
 from kinesumer.spark.source import KinesumerDataSource
-from kinesumer.wire.rows import STATE_STORE
 from tests.system.security.conftest import Accounts
 
 SCHEMA = StructType().add("data", BinaryType()).add("partition_key", StringType())

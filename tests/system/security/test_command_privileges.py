@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start, Stream
+from kinesumer.config import STATE_STORE
 from kinesumer.ops.dashboard.actions import Action, ActionHandler, Pause, Resume, Seek
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
 from kinesumer.ops.group.connect import Roles, connect
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import Run, error_text, report
 from tests.support import lease_table
 from tests.support.lease_table import LEASES

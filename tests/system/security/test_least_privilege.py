@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start, Stream
-from kinesumer.wire.rows import STATE_STORE
+from kinesumer.config import STATE_STORE
 from tests.integration.ops.cli.conftest import Run
 from tests.system.security.conftest import (
     QUICK,

@@ -29,13 +29,13 @@ from kinesumer import (
     Stream,
 )
 from kinesumer.aws.session import ClientFactory
+from kinesumer.config import STATE_STORE
 from kinesumer.consuming import read_warnings
 from kinesumer.core.backoff import Backoff
 from kinesumer.handlers.dead_letters.letter import ReadableDeadLetters
 from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.schemas import GlueDecoder
 from kinesumer.testing import record
-from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import Run, error_text
 from tests.support.glue_registry import glue_data, serve_glue_registry
 from tests.system.security.conftest import (

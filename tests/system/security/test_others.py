@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from kinesumer.config import STATE_STORE
 from kinesumer.coordination.startup_checks import (
     require_no_go_clients,
     require_no_spark_query,
@@ -37,7 +38,7 @@ from kinesumer.ops.migration.positions import decode, encode, positions_of_group
 from kinesumer.ports import Compare, Write
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
-from kinesumer.wire.rows import STATE_STORE, STREAM_PREFIX
+from kinesumer.wire.rows import STREAM_PREFIX
 from tests.integration.ops.cli.conftest import Run
 from tests.support.members import Fleet, fleet_of, sit
 from tests.support.world import APP, ARN, World, in_virtual_time

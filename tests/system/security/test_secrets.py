@@ -15,11 +15,11 @@ import pydantic
 import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start
+from kinesumer.config import STATE_STORE
 from kinesumer.errors import HandlerFailedError
 from kinesumer.model.records import Record
 from kinesumer.schemas import AvroDecoder
 from kinesumer.testing.embedded_aws.identity import Credentials
-from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import Run
 from tests.support.delivery import Desk
 from tests.support.handler_client import Runner

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from kinesumer import Kinesumer, Record, RetryPolicy, Start, blocking
+from kinesumer.config import STATE_STORE
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers.dead_letters.targets import check_target
 from kinesumer.ops.dashboard.actions import ActionHandler
@@ -28,7 +29,6 @@ from kinesumer.ops.dashboard.server import (
 from kinesumer.ops.group.connect import connect, parse_roles
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.embedded_aws.identity import Credentials
-from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import Run
 from tests.system.security.conftest import EXTERNAL_ID, QUICK, Accounts
 from tests.system.security.evidence import Evidence

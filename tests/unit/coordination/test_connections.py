@@ -9,10 +9,10 @@ import pytest
 from kinesumer import (
     Kinesumer,
 )
+from kinesumer.config import STATE_STORE
 from kinesumer.errors import (
     ConfigurationError,
 )
-from kinesumer.wire import rows
 
 UNSTORABLE = ["", "  ", "a#b", "new\nline", "x" * 256, "ü" * 128]
 
@@ -34,7 +34,7 @@ def test_the_table_is_that_of_the_environment_or_the_commands_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("KINESUMER_TABLE", raising=False)
-    assert Kinesumer("app").table == rows.STATE_STORE
+    assert Kinesumer("app").table == STATE_STORE
     monkeypatch.setenv("KINESUMER_TABLE", "other")
     assert Kinesumer("app").table == "other"
     assert Kinesumer("app", table="named").table == "named"

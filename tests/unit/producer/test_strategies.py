@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesumer.aws.kinesis import DESCRIBE_SECONDS
+from kinesumer.core.backoff import DESCRIBE_SECONDS
 from kinesumer.errors import FailedRecord, PutFailedError, RecordRefusedError
 from kinesumer.model.streams import Shard
 from kinesumer.producer import put_stream

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinesumer.aws.kinesis import open_source
+from kinesumer.config import STATE_STORE
 from kinesumer.core.lineage import Origin, first_rows
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
@@ -24,7 +25,6 @@ from kinesumer.ops.cli.main import cli
 from kinesumer.ops.group.connect import connect
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire import shard_writes, writes
-from kinesumer.wire.rows import STATE_STORE
 
 Process = subprocess.Popen[bytes]
 Run = Callable[..., Result]

@@ -12,11 +12,11 @@ import time
 import pytest
 
 from kinesumer.aws.kinesis import open_source
+from kinesumer.config import STATE_STORE
 from kinesumer.core.lineage import find
 from kinesumer.model.streams import Stream
 from kinesumer.ops.group.connect import connect
 from kinesumer.testing import EmbeddedAws
-from kinesumer.wire.rows import STATE_STORE
 from tests.integration.ops.cli.conftest import (
     COMMAND,
     CONSUME,

@@ -8,6 +8,7 @@ import pytest
 
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.config import STATE_STORE
 from kinesumer.core.lineage import Origin, first_rows
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import StreamRow
@@ -25,7 +26,6 @@ from kinesumer.ops.group.shard_reads import PacedReader
 from kinesumer.ports import StateStore
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire import shard_writes, writes
-from kinesumer.wire.rows import STATE_STORE
 
 SHARD = "shardId-000000000000"
 OLDEST, LATEST = Start.TRIM_HORIZON, Start.LATEST

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from kinesumer.config import STATE_STORE
 from kinesumer.testing import EmbeddedAws
-from kinesumer.wire.rows import STATE_STORE
 
 KEY = {"pk": {"S": "shard#app"}, "sk": {"S": "0001"}}
 
