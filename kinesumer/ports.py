@@ -125,6 +125,20 @@ class Reservation(Protocol):
         ...
 
 
+class ReservedForAny:
+    """A ``Reservation`` of the memory for a response of any size."""
+
+    def covers(self, size: int | None) -> bool:
+        """Return True."""
+        return True
+
+    def shrink(self, size: int) -> None:
+        """Do nothing: the reader releases the memory."""
+
+    async def grow(self, size: int | None) -> None:
+        """Do nothing."""
+
+
 class StreamSource(Protocol):
     """Access to one stream, with its account, region and role."""
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.dynamodb_calls import (
     Answer,
-    RefusedError,
+    ConditionFailedError,
     TableCalls,
     attribute_of,
     item_of,
@@ -137,7 +137,7 @@ class DynamoStateStore:
             return WriteResult(
                 True, await self._call(operation, request_of(write), row)
             )
-        except RefusedError as refused:
+        except ConditionFailedError as refused:
             return WriteResult(False, refused.row)
 
     async def verify(self) -> str:

@@ -175,7 +175,7 @@ def request_of(write: Write) -> dict[str, Any]:
     return arguments | expression.arguments()
 
 
-class RefusedError(KinesumerError):
+class ConditionFailedError(KinesumerError):
     """A write's condition was false. ``row`` is the conflicting row."""
 
     def __init__(self, item: Mapping[str, Any] | None) -> None:
@@ -212,7 +212,7 @@ class TableCalls:
     ) -> T:
         """Call an operation, pass its response to ``read``, and return the result.
 
-        Raise RefusedError if the condition of a write was false.
+        Raise ConditionFailedError if the condition of a write was false.
         """
         named = {"TableName": self.table, **arguments}
         try:
@@ -252,7 +252,7 @@ class TableCalls:
         fault = failure_of(error)
         if fault.code == "ConditionalCheckFailedException":
             response = cast("ClientError", error).response
-            return RefusedError(cast("Answer", response).get("Item"))
+            return ConditionFailedError(cast("Answer", response).get("Item"))
         action = f"dynamodb:{operation}"
         call = f"{action} on {resource}"
         message = f"{call}: {describe(fault)}"

@@ -8,9 +8,7 @@ import threading
 from collections.abc import Callable
 
 from kinesumer.aws.errors import cause_of
-from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS
-
-LOGGER = logging.getLogger("kinesumer")
+from kinesumer.runtime.failure_log import LOG_REPEAT_SECONDS, logger
 
 # How long a call that AWS has refused waits for other keys. STS answers faster, and if
 # it doesn't, callers repeat the call. The state store's calls take at most 5 s. If the
@@ -92,7 +90,7 @@ class KeyTrouble:
         if self._cause or self._refusals:
             return
         seconds = self._now() - self._since
-        LOGGER.warning(
+        logger.warning(
             "the AWS credentials of %s work again after %.0f s", self._source, seconds
         )
         self._report(self._source, "")
@@ -116,4 +114,4 @@ class KeyTrouble:
     def _log(self, level: int, text: str) -> None:
         if self._now() >= self._log_at:
             self._log_at = self._now() + LOG_REPEAT_SECONDS
-            LOGGER.log(level, "%s", text, extra={"error": text})
+            logger.log(level, "%s", text, extra={"error": text})

@@ -11,7 +11,6 @@ This module and those that it imports take 0.3 s of CPU time to import. So
 from __future__ import annotations
 
 import copy
-import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -44,9 +43,8 @@ from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.resolver import Resolver
 from kinesumer.aws.key_sources import LIBRARIES, SessionKeys, inner_session
 from kinesumer.errors import ConfigurationError, KinesumerError, SourceUnavailableError
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import is_refusal
-
-LOGGER = logging.getLogger("kinesumer")
 
 # The components that all sessions share with the user's session: its variables and
 # profile, and the definitions of AWS's services.
@@ -90,7 +88,7 @@ class SessionClients:
             self._default = self._inner.get_default_client_config()
         made_by = getattr(create, "__module__", None) or ""
         if self._inner is None or made_by.partition(".")[0] not in LIBRARIES:
-            LOGGER.warning(
+            logger.warning(
                 "session is a %s: only its credentials, profile and settings are used, "
                 "not its method to create clients; set endpoints by AWS_ENDPOINT_URL",
                 type(session).__name__,

@@ -242,15 +242,15 @@ class Kinesumer(ForThreads):
         ``assignment()``, ``positions()`` and ``lag()`` make no request to AWS, and
         return nothing before the start. Any thread may call them.
         """
-        return self._loop_thread.call(_awaited, self._client.assignment)
+        return self._loop_thread.call(_on_loop, self._client.assignment)
 
     def positions(self) -> dict[ShardKey, ShardPositions]:
         """Return the stored position and the done position of each owned shard."""
-        return self._loop_thread.call(_awaited, self._client.positions)
+        return self._loop_thread.call(_on_loop, self._client.positions)
 
     def lag(self) -> dict[ShardKey, ShardLag]:
         """Return how far this client is behind in each owned shard."""
-        return self._loop_thread.call(_awaited, self._client.lag)
+        return self._loop_thread.call(_on_loop, self._client.lag)
 
     def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""
@@ -271,7 +271,7 @@ class Kinesumer(ForThreads):
         self._loop_thread.begin(self._client.leave)
 
 
-async def _awaited(function: Callable[[], V]) -> V:
+async def _on_loop(function: Callable[[], V]) -> V:
     return function()
 
 

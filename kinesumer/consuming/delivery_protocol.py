@@ -97,6 +97,10 @@ class DeliveryProtocol(WorkSource, Protocol):
         """Stop delivering records. If ``fatal`` is given, raise it in user code."""
         ...
 
+    def reopen(self) -> None:
+        """Allow another start after a failed one has closed the delivery."""
+        ...
+
     def sync_progress(self) -> None:
         """Update the shards' progress with the records that user code has processed."""
         ...

@@ -74,7 +74,7 @@ class DeliveryDriver:
         self._parts: EngineParts | None = None
         # The tasks that wait for a batch.
         self._waiting_tasks: list[UserTask | None] = []
-        self._lag = LoopLag(lambda: self._clock.now(), lambda: self.machine.busy_since)
+        self._lag = LoopLag(clock.now, lambda: self.machine.busy_since)
         self._yield_at = 0.0
 
     # --- the engine's side ----------------------------------------------------------

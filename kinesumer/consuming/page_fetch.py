@@ -16,7 +16,7 @@ from kinesumer.consuming.prefetch import (
     PrefetchBuffer,
     answer_memory,
 )
-from kinesumer.consuming.read_place import Failure, ReadPlace
+from kinesumer.consuming.read_place import NoPage, ReadPlace
 from kinesumer.consuming.streams import ReadFailure
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import (
@@ -170,7 +170,7 @@ class PageFetch(Reservation):
         The page of a shard that has expired is empty, and has no next iterator.
         """
         place = self._place
-        found: Page | Failure | None = None
+        found: Page | NoPage | None = None
         if not place.is_answered:
             # Reserve no memory until Kinesis answers again: other streams may need it.
             found = await self._call(self._find)
@@ -182,7 +182,7 @@ class PageFetch(Reservation):
                 found = await self._call(self._read)
         if isinstance(found, Page):
             return found
-        return Retry(place.after_failure(found or Failure.OTHER))
+        return Retry(place.after_failure(found or NoPage.OTHER))
 
     async def _find(self) -> None:
         await self._place.find()
@@ -205,7 +205,7 @@ class PageFetch(Reservation):
 
     async def _call(
         self, work: Callable[[], Awaitable[Page | None]]
-    ) -> Page | Failure | None:
+    ) -> Page | NoPage | None:
         """Call Kinesis and handle its errors. Return the result, or why there is none.
 
         Raises errors that no later read can mend.
@@ -225,10 +225,10 @@ class PageFetch(Reservation):
         except ShardThrottledError as error:
             self._stream.throttled_at = self._context.clock.now()
             log.record_throttled_read(self._stream.name, error)
-            return Failure.THROTTLED
+            return NoPage.THROTTLED
         except (KeyThrottledError, KeyUnavailableError) as error:
             place.warnings.key_failed(error)
-            return Failure.KEY
+            return NoPage.KEY
         except ShardMissingError as error:
             return await self._missing(error)
         except SourceUnavailableError as error:
@@ -240,7 +240,7 @@ class PageFetch(Reservation):
         except FatalError as error:
             await self._explain(error)
             raise
-        return Failure.OTHER
+        return NoPage.OTHER
 
     async def _watched(self, work: Callable[[], Awaitable[Page | None]]) -> Page | None:
         """Send a request, and let the watchdog see it until it ends."""

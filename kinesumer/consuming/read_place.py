@@ -26,7 +26,7 @@ FRESH_SECONDS = 30.0
 PARTIAL_PAGE_BYTES = 4 * 1024 * 1024
 
 
-class Failure(Enum):
+class NoPage(Enum):
     """The reason for which a page was not fetched."""
 
     OTHER = auto()
@@ -95,13 +95,13 @@ class ReadPlace:
             return most
         return max(1, min(most, size // self.stream.record_bytes))
 
-    def after_failure(self, failure: Failure = Failure.OTHER) -> float:
+    def after_failure(self, failure: NoPage = NoPage.OTHER) -> float:
         """Return when to read again after a page wasn't fetched."""
         clock = self.context.clock
         now, jitter = clock.now(), self.context.random.random()
-        if failure is Failure.KEY:
+        if failure is NoPage.KEY:
             return now + self.warnings.key_wait_seconds(jitter)
-        if failure is Failure.THROTTLED:
+        if failure is NoPage.THROTTLED:
             return self._pacing.after_throttle(now, jitter)
         return self._pacing.after_failure(now, jitter)
 

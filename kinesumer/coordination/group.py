@@ -47,7 +47,12 @@ from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.tasks import FailFastTaskGroup, first_error, raise_in_task
+from kinesumer.runtime.tasks import (
+    FailFastTaskGroup,
+    first_error,
+    raise_in_task,
+    wait_for_start,
+)
 from kinesumer.telemetry.api import ClientState, StreamState
 
 
@@ -120,12 +125,7 @@ class GroupConsumer:
         await require_no_go_clients(self.context)
         await require_no_spark_query(self.context)
         self._run = asyncio.create_task(self._main(), name="kinesumer")
-        registered = asyncio.create_task(self._registered.wait())
-        first = asyncio.FIRST_COMPLETED
-        try:
-            await asyncio.wait([self._run, registered], return_when=first)
-        finally:
-            registered.cancel()
+        await wait_for_start(self._registered, self._run)
         if self._fatal is not None:
             raise self._fatal
 

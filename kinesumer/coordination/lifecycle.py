@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol, Starter
-from kinesumer.consuming.driver import DeliveryDriver
 from kinesumer.consuming.streams import StreamLike, as_streams, check_until
 from kinesumer.coordination.connections import Identity, Ports
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
@@ -221,8 +220,7 @@ class ClientLifecycle:
             )
         finally:
             await self._connections.aclose()
-            if isinstance(delivery, DeliveryDriver):
-                delivery.reopen()
+            delivery.reopen()
 
     async def _built(self, delivery: DeliveryProtocol) -> GroupConsumer:
         """Build the client's parts. Try again while the system refuses one of them."""

@@ -132,6 +132,12 @@ async def outlive_predecessor(context: ClientContext, session: str) -> None:
         )
 
 
+async def read_all_liveness(context: ClientContext) -> list[LivenessRow]:
+    """Return the liveness of all members of the app, read consistently."""
+    partition = rows.member_key(context.app, "").pk
+    return [rows.read_liveness(row) for row in await context.query(partition)]
+
+
 async def find_live_members(
     context: ClientContext, read: Callable[[], Awaitable[list[LivenessRow]]]
 ) -> list[LivenessRow]:

@@ -31,7 +31,7 @@ MAX_SUBJECTS = 1000
 K = TypeVar("K")
 
 
-class FailedRecord(NamedTuple):
+class LastFailure(NamedTuple):
     """A record that user code could not handle, or that could not be decoded."""
 
     error_type: str
@@ -48,16 +48,16 @@ class OutcomeMeter:
         self.failed: int = 0
         self.letters: int = 0
         self.skipped: int = 0
-        self.last: FailedRecord | None = None
+        self.last: LastFailure | None = None
 
     def fail(self, error: BaseException, position: Position) -> None:
         """Note the record at which user code or a decoder has failed."""
-        self.last = FailedRecord(type(error).__name__, position.text)
+        self.last = LastFailure(type(error).__name__, position.text)
 
     def skip(self, position: Position) -> None:
         """Count a record that cannot be decoded and is skipped."""
         self.skipped += 1
-        self.last = FailedRecord("DecodeError", position.text)
+        self.last = LastFailure("DecodeError", position.text)
 
     def read(self, key: ShardKey, done: int) -> Reading:
         """Return the counts of a shard of which so many records are done."""
@@ -70,7 +70,7 @@ class Reading(NamedTuple):
 
     key: ShardKey
     outcomes: Outcomes
-    last: FailedRecord | None = None
+    last: LastFailure | None = None
 
 
 class _Stream:

@@ -19,7 +19,7 @@ end:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -77,17 +77,27 @@ def first_rows(origin: Origin, shards: Sequence[Shard]) -> list[ShardRow]:
         and shard.shard_id not in origin.positions
     }
     known = {shard.shard_id for shard in shards}
-    rows = []
-    for shard in shards:
-        row = _row(origin.stream.arn, shard, _first_start(origin, shard, known))
-        rows.append(
-            row._replace(
-                position=origin.positions.get(shard.shard_id),
-                ended=shard.shard_id in ended,
-                ready=not (set(shard.parents) & known) - ended,
-            )
+    rows = [
+        _row(origin.stream.arn, shard, _first_start(origin, shard, known))._replace(
+            position=origin.positions.get(shard.shard_id)
         )
-    return rows
+        for shard in shards
+    ]
+    return with_ends(rows, ended)
+
+
+def with_ends(rows: Sequence[ShardRow], ended: Set[str]) -> list[ShardRow]:
+    """Return new rows of a whole stream, of which these shards have ended.
+
+    A shard is ready if all its parents have ended or have no row.
+    """
+    known = {row.key.shard_id for row in rows}
+    return [
+        row._replace(
+            ended=row.key.shard_id in ended, ready=not (row.parents & known) - ended
+        )
+        for row in rows
+    ]
 
 
 def _first_start(origin: Origin, shard: Shard, known: set[str]) -> Start:

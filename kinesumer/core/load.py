@@ -17,7 +17,7 @@ K = TypeVar("K")
 AVERAGE_SECONDS = 180.0
 
 
-class Change(NamedTuple):
+class ChangeThreshold(NamedTuple):
     """A change: the last seconds' average differs by more than so many percent."""
 
     seconds: float
@@ -26,7 +26,11 @@ class Change(NamedTuple):
 
 # So noise is averaged out over minutes, but changes are followed within seconds.
 # Averages of noise differ less if they cover a longer time.
-CHANGES = (Change(10.0, 30), Change(30.0, 15), Change(60.0, 10))
+CHANGES = (
+    ChangeThreshold(10.0, 30),
+    ChangeThreshold(30.0, 15),
+    ChangeThreshold(60.0, 10),
+)
 # The least time between two counts that are kept, and between two comparisons of plans.
 COUNTS_SECONDS = 5.0
 # A shard's load counts as known after it has been measured for this long.

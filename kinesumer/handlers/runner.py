@@ -22,7 +22,7 @@ from kinesumer.handlers.failure_policy import log_end
 from kinesumer.handlers.handler import StreamHandlers
 from kinesumer.handlers.invokers import Gate
 from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped, WorkItem
-from kinesumer.handlers.stream_callers import StreamCaller, StreamCallers, Tools
+from kinesumer.handlers.stream_callers import SharedParts, StreamCaller, StreamCallers
 from kinesumer.model.times import Until
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
@@ -70,8 +70,8 @@ class HandlerRunner:
         self.thread = threading.get_ident()
         gate = Gate(self._clock, self._busy_since)
         room = DecompressionRoom(parts.buffer.limit)
-        tools = Tools(self._clock, gate, self._threads, parts.telemetry, room)
-        self.callers.connect(tools)
+        shared = SharedParts(self._clock, gate, self._threads, parts.telemetry, room)
+        self.callers.connect(shared)
 
     async def open(self, clients: ClientFactory) -> None:
         """Keep the AWS clients for the targets of dead letters."""
@@ -95,6 +95,9 @@ class HandlerRunner:
         """Return the oldest running call of user code, or None."""
         works = [_in_flight(item, self.thread) for item in list(self._items)]
         return min(filter(None, works), default=None, key=lambda work: work.since)
+
+    def reopen(self) -> None:
+        """Do nothing: a call of ``run()`` ends with its failed start."""
 
     def sync_progress(self) -> None:
         """Update the progress of the shards that have queues."""

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
 
 
-class Tools(NamedTuple):
-    """The tools that the callers of all streams share."""
+class SharedParts(NamedTuple):
+    """What the callers of all streams share."""
 
     clock: Clock
     gate: Gate
@@ -71,11 +71,11 @@ class StreamCallers:
         self.letters: dict[str, DeadLetters] = {}
         self.clients: ClientFactory
         self._handlers, self._app, self._random = handlers, app, random
-        self._tools: Tools
+        self._shared: SharedParts
 
-    def connect(self, tools: Tools) -> None:
+    def connect(self, shared: SharedParts) -> None:
         """Set what the callers of all streams share."""
-        self._tools = tools
+        self._shared = shared
 
     async def add(
         self, streams: Iterable[OpenStream], handlers: Mapping[Any, object] | None
@@ -105,7 +105,7 @@ class StreamCallers:
                 targets.push_async_callback(letters.aclose)
 
     async def _new_executor(self, options: RunOptions) -> HandlerExecutor:
-        clock, gate, threads, telemetry, _ = self._tools
+        clock, gate, threads, telemetry, _ = self._shared
         function, whole = options.function, options.function.takes_batches
         if options.traceparent is not None and not whole:
             function = traced(function, telemetry, options.traceparent)
@@ -118,7 +118,7 @@ class StreamCallers:
             clock,
             Tracing(telemetry, options.traceparent, links=whole),
             math.inf if options.dead_letters is None else options.dead_letter_limit,
-            _decoding(options, self._tools),
+            _decoding(options, self._shared),
             one_by_one=not whole,
         )
 
@@ -126,7 +126,7 @@ class StreamCallers:
         if options.dead_letters is None:
             is_shard = options.on_failure == "stop-shard"
             return stop_shard if is_shard else stop_client
-        clock, gate, _, telemetry, _ = self._tools
+        clock, gate, _, telemetry, _ = self._shared
         letters = await self._open(options.dead_letters)
         return DeadLetterPolicy(
             letters, self._app, clock, self._random, gate, telemetry
@@ -146,7 +146,7 @@ class StreamCallers:
         return self.letters[target]
 
 
-def _decoding(options: RunOptions, tools: Tools) -> RecordDecoding | None:
+def _decoding(options: RunOptions, shared: SharedParts) -> RecordDecoding | None:
     if options.decoder is None:
         return None
     whole = options.function.takes_batches
@@ -154,7 +154,7 @@ def _decoding(options: RunOptions, tools: Tools) -> RecordDecoding | None:
     # the records before it must be handled first.
     takes_out = whole and options.dead_letters is not None
     return RecordDecoding(
-        options.decoder, tools.gate, tools.clock, whole, takes_out, tools.room
+        options.decoder, shared.gate, shared.clock, whole, takes_out, shared.room
     )
 
 

@@ -70,6 +70,15 @@ async def wait_and_clear(event: asyncio.Event, seconds: float) -> None:
     event.clear()
 
 
+async def wait_for_start(started: asyncio.Event, task: asyncio.Task[Any]) -> None:
+    """Wait until an event is set, or until the task that would set it ends."""
+    waiter = asyncio.create_task(started.wait())
+    try:
+        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiter.cancel()
+
+
 async def raise_in_task(error: BaseException) -> None:
     """Raise an error, so that a task group cancels its other tasks."""
     raise error

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from kinesumer.coordination.heartbeat import Heartbeater
 from kinesumer.coordination.membership import Event, Failed, SessionLost, SessionRenewed
-from kinesumer.coordination.startup_checks import find_live_members
+from kinesumer.coordination.startup_checks import find_live_members, read_all_liveness
 from kinesumer.errors import ClientIdInUseError, GroupBusyError
 from kinesumer.model.rows import QUERY, LivenessRow, MemberRow
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.tasks import wait_for_start
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
@@ -53,16 +54,13 @@ class Membership:
         Wait for other members that may have died. Raises GroupBusyError if a member
         proves to be alive. Errors of the state store are raised, too.
         """
-        loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(self._run(), name="kinesumer-mirror")
-        first = loop.create_task(self._first.wait())
+        task = asyncio.create_task(self._run(), name="kinesumer-mirror")
+        self._task = task
         try:
-            await asyncio.wait([task, first], return_when=asyncio.FIRST_COMPLETED)
+            await wait_for_start(self._first, task)
         except asyncio.CancelledError:
             await self.leave()
             raise
-        finally:
-            first.cancel()
         if task.done():
             await task
         if self.refused is not None:
@@ -153,10 +151,8 @@ class Membership:
             )
 
     async def _read_others(self) -> list[LivenessRow]:
-        context = self._context
-        partition = rows.member_key(context.app, "").pk
-        members = map(rows.read_liveness, await context.query(partition))
-        return [m for m in members if m.client_id != context.client_id]
+        members = await read_all_liveness(self._context)
+        return [m for m in members if m.client_id != self._context.client_id]
 
     def _refusal(self, error: Exception) -> GroupBusyError:
         if isinstance(error, GroupBusyError):

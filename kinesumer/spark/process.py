@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import signal
 import threading
@@ -20,10 +19,10 @@ from kinesumer.errors import (
     SourceUnavailableError,
     ThreadRefusedError,
 )
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import Retries, gather_or_cancel
 from kinesumer.runtime.threads import start_thread
 
-logger: logging.Logger = logging.getLogger("kinesumer.spark")
 T = TypeVar("T")
 FILE = "kinesumer-loads"
 # Python's default is 700 new objects (2,000 as of Python 3.13).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -27,15 +26,13 @@ from kinesumer.errors import (
 from kinesumer.model.positions import After, At, Position, may_be_trimmed
 from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start, Stream
-from kinesumer.ports import Clock, StreamSource
-from kinesumer.runtime.failure_log import FailureLog
+from kinesumer.ports import Clock, ReservedForAny, StreamSource
+from kinesumer.runtime.failure_log import FailureLog, logger
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after
 from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.process_cache import IteratorCache, Paces
 from kinesumer.spark.rows import Columns, RangeFilter, RecordRows, Rows, parse
-
-logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
 # The task fails if Kinesis doesn't answer for this long.
 GIVE_UP_SECONDS = 600.0
@@ -193,7 +190,7 @@ class RangeFetcher:
         limit = self._pacing.page_records(PAGE_RECORDS)
         if isinstance(source, KinesisSource):
             decode = partial(parse, deaggregate=deaggregate)
-            return await source.read(self._iterator, limit, decode, _Reserved())
+            return await source.read(self._iterator, limit, decode, ReservedForAny())
         page = await source.get_records(self._iterator, limit)
         return page, RecordRows(page.records, deaggregate=deaggregate)
 
@@ -345,17 +342,3 @@ class RangeFetcher:
             why += f"; the batch ends at {last.sequence_number}"
         arn, shard_id = range_.stream_arn, range_.shard_id
         self._context.loss.report(arn, shard_id, range_.first, why)
-
-
-class _Reserved:
-    """Memory for a response of any size, which the task has reserved."""
-
-    def covers(self, _size: int | None) -> bool:
-        """Return True."""
-        return True
-
-    def shrink(self, _size: int) -> None:
-        """Do nothing: the task releases the memory after it has decoded the page."""
-
-    async def grow(self, _size: int | None) -> None:
-        """Do nothing."""

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.positions import After, At, End, Position
+from kinesumer.model.positions import After, At, End, Position, number_order
 from kinesumer.model.records import Fence, Page, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, stream_name
 from kinesumer.spark.options.table import requested
@@ -300,7 +300,10 @@ class RangeFilter:
         end = self.last
         if end is not None and self.after >= end:
             stop = bisect_right(
-                range(len(rows)), _order(end), first, key=lambda n: _number(rows, n)
+                range(len(rows)),
+                number_order(end.sequence_number),
+                first,
+                key=lambda n: _number(rows, n),
             )
             self.reached = stop > first and rows.number(stop - 1) == end.sequence_number
             self.passed = not self.reached
@@ -313,7 +316,11 @@ class RangeFilter:
         after = self.after
         if isinstance(after, Position):
             find = bisect_right if after.sub_sequence_number is None else bisect_left
-            return find(range(len(rows)), _order(after), key=lambda n: _number(rows, n))
+            return find(
+                range(len(rows)),
+                number_order(after.sequence_number),
+                key=lambda n: _number(rows, n),
+            )
         since = after.timestamp
         if since is None:
             return 0
@@ -340,12 +347,5 @@ def _if_part(position: Position | Start | None) -> Position | None:
     return None
 
 
-# Comparing (length, text) is faster than comparing ints. It gives the same order, as
-# AWS's sequence numbers have no leading zeros.
-def _order(position: Position) -> tuple[int, str]:
-    return len(position.sequence_number), position.sequence_number
-
-
 def _number(rows: Rows, index: int) -> tuple[int, str]:
-    number = rows.number(index)
-    return len(number), number
+    return number_order(rows.number(index))

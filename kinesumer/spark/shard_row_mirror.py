@@ -233,7 +233,6 @@ def first_rows(
     arn: str, listed: Sequence[Shard], positions: Positions
 ) -> list[ShardRow]:
     """Return the rows that a new group needs if its query begins at an offset."""
-    known = {shard.shard_id for shard in listed}
     ended = {s for s, position in positions.items() if isinstance(position, End)}
     parents = {shard.shard_id: shard.parents for shard in listed}
     ended |= lineage.ancestors(positions, parents) - positions.keys()
@@ -245,11 +244,9 @@ def first_rows(
             row._replace(
                 start=position if isinstance(position, Start) else Start.TRIM_HORIZON,
                 position=position.position if isinstance(position, After) else None,
-                ended=shard.shard_id in ended,
-                ready=not (set(shard.parents) & known) - ended,
             )
         )
-    return created
+    return lineage.with_ends(created, ended)
 
 
 def _start(positions: Positions) -> Start:

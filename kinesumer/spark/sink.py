@@ -7,7 +7,6 @@ tolerate repeated records. A refused record is retried until Kinesis accepts it.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import random
@@ -41,6 +40,7 @@ from kinesumer.producer.client import open_record_producer
 from kinesumer.producer.put_stream import PutCounts, PutStream
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.runtime.clock import SystemClock
+from kinesumer.runtime.failure_log import logger
 from kinesumer.spark.options.parser import WriteOptions
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.process import PLAN_RETRIES, event_loop_thread
@@ -50,8 +50,6 @@ from kinesumer.wire.put_records import Entry, refusal
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-LOGGER = logging.getLogger("kinesumer")
 
 # The columns that a sink writes, with their types. explicit_hash_key is optional, and
 # so is partition_key for a stream that distributes records by AUTO.
@@ -96,11 +94,11 @@ class BatchWriter(_TaskWriter, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log how many records were put."""
-        LOGGER.info("%s: put %s", self._options.stream.name, summary(messages))
+        logger.info("%s: put %s", self._options.stream.name, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Log how many records were put although the query failed."""
-        LOGGER.error(
+        logger.error(
             "%s: the query failed; finished tasks put %s, which stay in the stream",
             self._options.stream.name,
             summary(messages),
@@ -113,11 +111,11 @@ class StreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log how many records were put."""
         name = self._options.stream.name
-        LOGGER.info("%s: batch %d: put %s", name, batchId, summary(messages))
+        logger.info("%s: batch %d: put %s", name, batchId, summary(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Log how many records were put before the batch failed."""
-        LOGGER.error(
+        logger.error(
             "%s: batch %d failed; tasks that had finished put %s, which will be put "
             "again",
             self._options.stream.name,

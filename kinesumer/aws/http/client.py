@@ -10,7 +10,6 @@ the AWS client makes the calls.
 from __future__ import annotations
 
 import io
-import logging
 import ssl
 import time
 from collections.abc import Callable
@@ -29,14 +28,13 @@ from kinesumer.aws.http.pool import Address, client_context
 from kinesumer.aws.http.sigv4 import CONTENT_TYPE, Destination, SignedRequest, Signer
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ports import Reservation
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import is_refusal
 from kinesumer.wire import cbor
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
-
-LOGGER = logging.getLogger("kinesumer")
 
 SUBSCRIBE = "SubscribeToShard"
 LARGE_BYTES = 1 << 20
@@ -330,7 +328,7 @@ def _send_as_file(request: AWSPreparedRequest, **_: object) -> None:
 @cache
 def _warn(service: str, reason: str) -> None:
     """Log each reason only once, even if it concerns several streams."""
-    LOGGER.warning(
+    logger.warning(
         "%s is called through aiobotocore, which takes more CPU: this version of "
         "aiobotocore isn't supported (%s); update kinesumer",
         service,

@@ -20,7 +20,7 @@ from kinesumer.handlers.dead_letters.letter import (
     ReadableDeadLetters,
 )
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
-from kinesumer.model.times import parse_time
+from kinesumer.model.times import parse_time, time_text
 from kinesumer.ops.cli.console import escape_lines, print_json, progress
 from kinesumer.ops.cli.options import ROLES, CommonOptions, command
 from kinesumer.ops.cli.record_output import data_fields
@@ -184,11 +184,11 @@ def _letter_report(letter: DeadLetter) -> dict[str, Any]:
 def _list_line(held: StoredLetter) -> str:
     letter = held.letter
     error = shorten(letter.error, MAX_ERROR_LETTERS)
-    failed = letter.failed_at.astimezone(UTC).isoformat(timespec="seconds")
+    failed = time_text(letter.failed_at.timestamp())
     source = f"{letter.app}  {letter.stream}/{letter.shard_id}"
     attempts = counted(letter.attempts, "attempt")
     details = escape_unprintable(f"{source}  {attempts}  {error}")
-    return f"{letter.id}  {failed[:19]}Z  {details}"
+    return f"{letter.id}  {failed}  {details}"
 
 
 def _data_text(letter: DeadLetter) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from kinesumer.model.streams import stream_name
+from kinesumer.model.times import time_text
 from kinesumer.ops.cli.console import (
     Cell,
     Names,
@@ -171,8 +171,7 @@ def _start_text(stored: str) -> str:
     _, _, seconds = stored.partition(" ")
     if not seconds:
         return stored
-    moment = datetime.fromtimestamp(float(seconds), UTC)
-    return f"{moment.isoformat(timespec='seconds').removesuffix('+00:00')}Z"
+    return time_text(float(seconds))
 
 
 def _shard(shard: ShardReport) -> list[Cell]:

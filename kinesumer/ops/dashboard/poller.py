@@ -26,6 +26,7 @@ from kinesumer.ops.group.records import MAX_RECORDS
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.ops.group.status import report
 from kinesumer.ports import Clock, StateStore
+from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.runtime.text import escape_unprintable
 
 # The interval while no page is open. These polls keep the history and the events, and
@@ -136,12 +137,7 @@ class Poller:
         seconds = self._interval_seconds()
         if not self._pages:
             seconds = max(seconds, IDLE_SECONDS)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        self._wake.clear()
+        await wait_and_clear(self._wake, seconds)
 
     def _interval_seconds(self) -> float:
         snapshot = self._observation.snapshot if self._observation else NO_ROWS

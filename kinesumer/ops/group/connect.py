@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
-from kinesumer.coordination.startup_checks import find_live_members
+from kinesumer.coordination.startup_checks import find_live_members, read_all_liveness
 from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import (
     ConfigurationError,
@@ -28,7 +28,6 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
 from kinesumer.runtime.text import escape_unprintable
-from kinesumer.wire import rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +179,7 @@ async def require_no_clients(context: ClientContext) -> None:
     latest: list[LivenessRow] = []
 
     async def members() -> list[LivenessRow]:
-        partition = rows.member_key(context.app, "").pk
-        latest[:] = map(rows.read_liveness, await context.query(partition))
+        latest[:] = await read_all_liveness(context)
         return latest
 
     if living := await find_live_members(context, members):

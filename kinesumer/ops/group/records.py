@@ -33,6 +33,7 @@ from kinesumer.ops.group.shard_reads import (
 )
 from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.shard_pages import ShardPages
+from kinesumer.runtime.tasks import Retries, first_error
 from kinesumer.wire.records import payload_bytes
 
 HandleRecords = Callable[[Sequence[Record]], Awaitable[None]]
@@ -270,8 +271,7 @@ class Tail:
             async with asyncio.TaskGroup() as tasks:
                 self._start_ready(order, tasks)
         except BaseExceptionGroup as group:
-            # The first error has cancelled the other tasks.
-            raise group.exceptions[0] from None
+            raise first_error(group) from None
 
     def _start_ready(self, order: ParentFirstOrder, tasks: asyncio.TaskGroup) -> None:
         for shard, start in order.ready():
@@ -292,14 +292,11 @@ class Tail:
 
     async def _children(self, shard: Shard) -> list[Shard]:
         """List the children of a shard whose last page didn't name them."""
-        while True:
-            try:
-                listing = await self._source.list_shards()
-            except SourceUnavailableError as error:
-                self._report(f"{error}; trying again")
-                await asyncio.sleep(1.0)
-            else:
-                return [s for s in listing if shard.shard_id in s.parents]
+        listing = await Retries().call(
+            self._source.list_shards,
+            on_failure=lambda error: self._report(f"{error}; trying again"),
+        )
+        return [s for s in listing if shard.shard_id in s.parents]
 
     async def _read(self, shard: Shard, start: Start) -> list[Shard] | None:
         """Read a shard to its end; return the children that its last page names.

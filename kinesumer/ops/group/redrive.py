@@ -25,6 +25,7 @@ from kinesumer.handlers.dead_letters.letter import (
     StoredEntry,
 )
 from kinesumer.handlers.dead_letters.targets import open_readable
+from kinesumer.model.positions import number_order
 from kinesumer.model.streams import StreamInfo
 from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles
 from kinesumer.ops.group.produce import reported_by_its_future
@@ -125,9 +126,9 @@ def letter_fields(letter: DeadLetter) -> dict[str, Any]:
 
 def shard_order(letter: DeadLetter) -> tuple[str, str, int, str, int]:
     """Return a sort key that puts letters in the order of the records in the shards."""
-    # Sequence numbers are decimal texts: the longer one is larger.
-    number, sub = letter.sequence_number, letter.sub_sequence_number
-    return letter.stream_arn, letter.shard_id, len(number), number, sub or 0
+    number = number_order(letter.sequence_number)
+    part = letter.sub_sequence_number or 0
+    return letter.stream_arn, letter.shard_id, *number, part
 
 
 def to_entry(letter: DeadLetter, stream: StreamInfo) -> Entry:

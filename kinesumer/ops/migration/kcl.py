@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kinesumer.aws.clients import OpenClient
-from kinesumer.aws.dynamodb_calls import Attribute, RefusedError, TableCalls
+from kinesumer.aws.dynamodb_calls import Attribute, ConditionFailedError, TableCalls
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import parse_stream_name
 from kinesumer.errors import ConfigurationError, GroupBusyError
@@ -82,7 +82,7 @@ class KclLeaseTable:
                 await self._call("PutItem", created, bool)
             else:
                 await self._call("UpdateItem", _change(write), bool)
-        except RefusedError:
+        except ConditionFailedError:
             return False
         return True
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
 from kinesumer.errors import DataLossError, ShardMissingError, TrimmedPositionError
 from kinesumer.model.positions import BEGINNING, After, At, End, Position, ShardPosition
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start
 from kinesumer.ports import StreamSource
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.shard_pages import ShardPages
-
-logger: logging.Logger = logging.getLogger("kinesumer.spark")
 
 
 class DataLoss:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +35,7 @@ from kinesumer.model.positions import (
 from kinesumer.model.streams import ShardKey, Start, Stream, as_start
 from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.clock import ServiceTime, SystemClock
+from kinesumer.runtime.failure_log import logger
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.planning.bounds import (
     bounds,
@@ -50,7 +50,6 @@ from kinesumer.spark.planning.stream_state import StreamState
 from kinesumer.spark.planning.tasks import ShardRange, Task, pack
 from kinesumer.spark.process import for_each
 
-logger: logging.Logger = logging.getLogger("kinesumer.spark")
 WRONG_END = (
     "an earlier version of kinesumer took an answer for the end of the shard, which is "
     "open; with failOnDataLoss=false they are read after all, and the last records "

@@ -150,7 +150,9 @@ class ShardProbe:
         """Read a page. If throttled, try again, and read more slowly from then on."""
         clock, pacing = self._clock, self._pacing
         next_at = pacing.starts_at(clock.now())
-        for left in reversed(range(TRIES)):
+        left = TRIES
+        while True:
+            left -= 1
             await asyncio.sleep(max(0.0, next_at - clock.now()))
             started = clock.now()
             self._read_times.append(started)
@@ -168,7 +170,6 @@ class ShardProbe:
                     millis_behind=page.millis_behind,
                 )
                 return page
-        raise AssertionError("unreachable")
 
 
 def _record(record: Record) -> ProbedRecord:

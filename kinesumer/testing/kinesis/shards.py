@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kinesumer.model.positions import number_order
 from kinesumer.model.streams import Shard as Description
 from kinesumer.testing.kinesis.limits import Bucket, Limits
 
@@ -91,11 +92,11 @@ class Shard:
 
     def place_after(self, sequence_number: str) -> int:
         """Return the index of the first record after a sequence number."""
-        return bisect_right(self.log, _order(sequence_number), key=_record_order)
+        return bisect_right(self.log, number_order(sequence_number), key=_record_order)
 
     def place_at(self, sequence_number: str) -> int:
         """Return the index of the first record at or after a sequence number."""
-        return bisect_left(self.log, _order(sequence_number), key=_record_order)
+        return bisect_left(self.log, number_order(sequence_number), key=_record_order)
 
     def place_since(self, timestamp: float) -> int:
         """Return the index of the first record that arrived at or after a time."""
@@ -129,12 +130,8 @@ class Shard:
         return max(0, round((now - self.log[max(end - 1, start)].arrived_at) * 1000))
 
 
-def _order(sequence_number: str) -> tuple[int, str]:
-    return len(sequence_number), sequence_number
-
-
 def _record_order(record: StoredRecord) -> tuple[int, str]:
-    return _order(record.sequence_number)
+    return number_order(record.sequence_number)
 
 
 def child_description(child: Shard) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import HASH_KEYS, Start
+from kinesumer.ports import ReservedForAny
 from kinesumer.testing.trial.acceptance.check import (
     Check,
     expect,
@@ -17,7 +18,6 @@ from kinesumer.testing.trial.acceptance.check import (
     registrar,
 )
 from kinesumer.testing.trial.acceptance.contract.streams import (
-    Room,
     Streams,
     arrival,
     data_of,
@@ -156,7 +156,7 @@ async def records_are_the_same_in_cbor_and_json(streams: Streams, name: str) -> 
         await streams.put(name, data, key)
     await read(streams, source, shard.shard_id, Start.TRIM_HORIZON, 3)
     pages = []
-    for room in (None, Room()):
+    for room in (None, ReservedForAny()):
         iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
         pages.append(await page_of_all(streams, source, iterator, room))
     expect_equal(pages[0].records, pages[1].records)
@@ -168,7 +168,7 @@ async def a_page_is_sent_as_cbor_if_asked_for(streams: Streams, name: str) -> No
     source, shard = await one_shard(streams, name)
     await streams.put(name, b"x")
     iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
-    page = await read_page(streams, source, iterator, Room())
+    page = await read_page(streams, source, iterator, ReservedForAny())
     expect_equal(page.is_cbor, compiled is not None, "whether a page came as CBOR")
 
 

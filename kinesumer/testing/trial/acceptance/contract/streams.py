@@ -19,7 +19,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import Shard, Start, Stream
-from kinesumer.ports import StreamSource
+from kinesumer.ports import ReservedForAny, StreamSource
 from kinesumer.testing.trial.acceptance.check import (
     CheckFailedError,
     CheckSkippedError,
@@ -165,22 +165,11 @@ async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]
     return source, shards[0]
 
 
-class Room:
-    """Memory for an answer of any size."""
-
-    def covers(self, size: int | None) -> bool:
-        """Return True."""
-        return True
-
-    def shrink(self, size: int) -> None:
-        """Do nothing."""
-
-    async def grow(self, size: int | None) -> None:
-        """Do nothing."""
-
-
 async def read_page(
-    streams: Streams, source: StreamSource, iterator: str, room: Room | None = None
+    streams: Streams,
+    source: StreamSource,
+    iterator: str,
+    room: ReservedForAny | None = None,
 ) -> Page:
     """Read a page as soon as the shard allows it: in JSON, unless there is a room."""
     while True:
@@ -244,7 +233,10 @@ def arrival(record: Record) -> float:
 
 
 async def page_of_all(
-    streams: Streams, source: StreamSource, iterator: str, room: Room | None = None
+    streams: Streams,
+    source: StreamSource,
+    iterator: str,
+    room: ReservedForAny | None = None,
 ) -> Page:
     """Return the first page with records."""
     deadline = time.monotonic() + ARRIVAL_SECONDS
