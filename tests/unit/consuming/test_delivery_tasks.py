@@ -13,6 +13,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Batch, Record
 from tests.support.delivery import Desk, block, numbers
+from tests.support.delivery_machine import shards
 from tests.support.world import World, hold, shard_row
 
 EACH_BYTES = 426  # the memory of one test record in the buffer
@@ -140,10 +141,6 @@ async def test_the_watchdog_names_the_task_that_has_the_batch(world: World) -> N
 
 # The longest time of a turn whose records take no time.
 TURN_SECONDS = 0.05
-
-
-def shards(count: int) -> list[OwnedShard]:
-    return [hold(shard_row(f"shardId-{number:012}")) for number in range(count)]
 
 
 def letter(record: Record) -> str:
