@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -19,7 +21,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ports import Polled, Reservation
-from kinesumer.wire.event_stream import Frame
+from kinesumer.wire.event_stream import PRELUDE_BYTES, Frame
 
 STREAM_ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 POLLED = "polled"  # the iterator of a client that polls
@@ -51,6 +53,14 @@ def event(
     if children is not None:
         fields["ChildShards"] = children
     return Frame("event", "SubscribeToShardEvent", msgspec.json.encode(fields))
+
+
+def framed(headers: bytes, payload: bytes = b"{}") -> bytes:
+    """Return a frame with right checksums, whatever its headers are."""
+    size = PRELUDE_BYTES + len(headers) + len(payload) + 4
+    sizes = struct.pack(">II", size, len(headers))
+    body = sizes + struct.pack(">I", crc32(sizes)) + headers + payload
+    return body + struct.pack(">I", crc32(body))
 
 
 class ScriptedStream:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import struct
-from zlib import crc32
 
 import pytest
 from hypothesis import example, given
@@ -23,12 +21,12 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.testing.kinesis.subscription import encode_frame
 from kinesumer.wire.event_stream import (
     MAX_HEADERS_BYTES,
-    PRELUDE_BYTES,
     FrameReader,
     decode_event,
     decode_frame,
     fault_message,
 )
+from tests.support.scripted_fan_out import framed
 from tests.support.steps import steps
 from tests.system.hostile.strategies import bodies, with_examples
 
@@ -48,15 +46,6 @@ CORPUS = [
 events = bodies().map(
     lambda body: body.replace(b"NextShardIterator", b"ContinuationSequenceNumber")
 )
-
-
-def framed(headers: bytes, payload: bytes) -> bytes:
-    """Return a frame with right checksums, whatever its headers are."""
-    sizes = struct.pack(
-        ">II", PRELUDE_BYTES + len(headers) + len(payload) + 4, len(headers)
-    )
-    body = sizes + struct.pack(">I", crc32(sizes)) + headers + payload
-    return body + struct.pack(">I", crc32(body))
 
 
 @given(st.lists(st.binary(max_size=80), max_size=4))

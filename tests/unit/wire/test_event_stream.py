@@ -23,6 +23,7 @@ from kinesumer.wire.event_stream import (
     decode_frame,
     fault_message,
 )
+from tests.support.scripted_fan_out import framed
 from tests.unit.wire.test_records import child, entry
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
@@ -32,14 +33,6 @@ def event(*entries: dict[str, Any], **others: Any) -> bytes:
     """Return the payload of an event."""
     fields = {"Records": entries, "MillisBehindLatest": 7}
     return json.dumps(fields | {"ContinuationSequenceNumber": "12"} | others).encode()
-
-
-def with_headers(headers: bytes, payload: bytes = b"{}") -> bytes:
-    """Return a frame with encoded headers and right checksums."""
-    size = 16 + len(headers) + len(payload)
-    sizes = struct.pack(">II", size, len(headers))
-    body = sizes + struct.pack(">I", crc32(sizes)) + headers + payload
-    return body + struct.pack(">I", crc32(body))
 
 
 # --- frames ---
@@ -94,7 +87,7 @@ def test_headers_of_all_types_are_skipped_or_read() -> None:
         b"\x01h\x06\x00\x02ab" + b"\x01h\x08" + b"8" * 8 + b"\x01h\x09" + b"9" * 16
     )
     headers += b"\x0d:message-type\x07\x00\x05event" + b"\x0b:event-type\x07\x00\x01X"
-    assert decode_frame(with_headers(headers)) == Frame("event", "X", b"{}")
+    assert decode_frame(framed(headers)) == Frame("event", "X", b"{}")
 
 
 @pytest.mark.parametrize("at", range(0, 100, 3))
@@ -120,7 +113,7 @@ def test_a_changed_byte_is_noticed(at: int) -> None:
 )
 def test_malformed_headers_are_refused(headers: bytes) -> None:
     with pytest.raises(SourceUnavailableError, match="corrupt"):
-        decode_frame(with_headers(headers))
+        decode_frame(framed(headers))
 
 
 @pytest.mark.parametrize(
