@@ -1,4 +1,4 @@
-"""Streams in memory for producers: one takes every record, one changes meanwhile."""
+"""Provide streams in memory for producers, and a parser of the lines to produce."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import pairwise
 from kinesumer.errors import FailedRecord, RecordRefusedError, SourceUnavailableError
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, StreamInfo
+from kinesumer.ops.group.produce import LineParser, parse_key
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.aggregation import MAGIC, hash_key_of
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
@@ -174,3 +175,10 @@ class PutTarget:
     async def put_records(self, records: Sequence[Entry]) -> Sequence[EntryResult]:
         """Take all records."""
         return [TAKEN] * len(records)
+
+
+def parser(*, jsonl: bool = False, key: str | None = None) -> LineParser:
+    """Return a parser of lines, whose random keys are the same in each run."""
+    key = key if key or jsonl else "random"
+    source = None if key is None else parse_key(key, random.Random(1))
+    return LineParser(jsonl=jsonl, key=source)

@@ -17,7 +17,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.main import cli
 from kinesumer.ops.cli.options import FiniteFloat
 from kinesumer.ops.cli.produce import LineSplitter
-from kinesumer.ops.group.produce import MAX_LINE_BYTES, LineParser, parse_key
+from kinesumer.ops.group.produce import MAX_LINE_BYTES, parse_key
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.put_records import Entry
 from tests.integration.ops.cli.conftest import (
@@ -29,6 +29,7 @@ from tests.integration.ops.cli.conftest import (
     store_positions,
 )
 from tests.support import lease_table
+from tests.support.toy_stream import parser
 from tests.system.hostile.strategies import json_values
 
 __all__ = ["aws", "environment", "run"]
@@ -242,12 +243,6 @@ def test_any_arguments_end_with_a_message(
     # In an AWS without streams, ``consume`` and ``tail`` end at once.
     used = terminal if command in ("consume", "tail") else filled
     check(used.run(*command.split(), *arguments, KINESUMER_APP="nobody"))
-
-
-def parser(*, jsonl: bool, key: str | None) -> LineParser:
-    key = key if key or jsonl else "random"
-    source = None if key is None else parse_key(key, random.Random(1))
-    return LineParser(jsonl=jsonl, key=source)
 
 
 @given(st.lists(st.binary(max_size=9)), st.lists(st.integers(1, 9)))

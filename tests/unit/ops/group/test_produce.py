@@ -30,7 +30,7 @@ from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.aggregation import hash_key_of
 from kinesumer.wire.put_records import Entry, EntryResult
-from tests.support.toy_stream import INFO, PutTarget
+from tests.support.toy_stream import INFO, PutTarget, parser
 
 THROTTLED = EntryResult(error_code="ProvisionedThroughputExceededException")
 HALF = HASH_KEYS // 2
@@ -78,12 +78,6 @@ def run(work: Coroutine[Any, Any, ProduceResult]) -> ProduceResult:
     assert not loop.failures
     assert isinstance(result, ProduceResult)
     return result
-
-
-def parser(*, jsonl: bool = False, key: str | None = None) -> LineParser:
-    key = key if key or jsonl else "random"
-    source = None if key is None else parse_key(key, random.Random(1))
-    return LineParser(jsonl=jsonl, key=source)
 
 
 def record_producer(
