@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import count
@@ -13,6 +14,9 @@ from uuid import UUID
 import fastavro
 from botocore.session import get_session
 from moto.server import ThreadedMotoServer
+
+from kinesumer.model.records import Record
+from kinesumer.testing import record
 
 NUMBERS = count()
 
@@ -72,3 +76,9 @@ def avro(schema: Any, value: Any) -> bytes:
     stream = BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return stream.getvalue()
+
+
+async def decoded(decode: Callable[[Record], Any], data: bytes) -> Any:
+    """Return the value of a record with this data."""
+    value = decode(record(data))
+    return await value if inspect.isawaitable(value) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,7 +17,7 @@ from kinesumer.decoding import confluent_api, registries
 from kinesumer.errors import SchemaRegistryUnavailableError
 from kinesumer.schemas import ConfluentDecoder
 from kinesumer.testing import record
-from tests.support.glue_registry import avro
+from tests.support.glue_registry import avro, decoded
 
 ORDER: Any = {
     "type": "record",
@@ -75,11 +74,6 @@ async def registry(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StubRegistr
 
 def framed(id: int, payload: bytes) -> bytes:
     return b"\0" + id.to_bytes(4, "big") + payload
-
-
-async def decoded(decode: ConfluentDecoder[Any], data: bytes) -> Any:
-    value = decode(record(data))
-    return await value if inspect.isawaitable(value) else value
 
 
 async def test_each_format_is_decoded(registry: StubRegistry) -> None:

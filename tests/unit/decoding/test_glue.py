@@ -24,6 +24,7 @@ from kinesumer.testing import record
 from tests.support.glue_registry import (
     GlueRegistry,
     avro,
+    decoded,
     glue_data,
     serve_glue_registry,
 )
@@ -55,11 +56,6 @@ def registry(server: GlueRegistry, monkeypatch: pytest.MonkeyPatch) -> GlueRegis
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     return server
-
-
-async def decoded(decode: GlueDecoder[Any], data: bytes) -> Any:
-    value = decode(record(data))
-    return await value if inspect.isawaitable(value) else value
 
 
 async def test_each_format_is_decoded_with_and_without_compression(
