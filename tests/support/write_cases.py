@@ -377,3 +377,9 @@ CASES = {
         },
     ),
 }
+
+
+def after(name: str) -> Row:
+    """Return the row that results from a write to the first row that accepts it."""
+    case = CASES[name]
+    return row_after(next(iter(case.accepted.values())), case.write)

@@ -14,7 +14,6 @@ from kinesumer.testing.simulation.memory_store import holds
 from kinesumer.wire import admin_writes, rows, shard_writes
 from tests.support.write_cases import (
     APP,
-    CASES,
     FREE_ROW,
     MINE,
     OWNED_BY_OTHERS,
@@ -24,13 +23,6 @@ from tests.support.write_cases import (
     without,
     write_over,
 )
-
-
-def after(name: str) -> Row:
-    """Return the row that results from a write to the first row that accepts it."""
-    case = CASES[name]
-    return row_after(next(iter(case.accepted.values())), case.write)
-
 
 numbers = st.integers(0, 10**56).map(str) | st.sampled_from(["9", "10", "99", "100"])
 

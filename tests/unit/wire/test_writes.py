@@ -25,6 +25,7 @@ from tests.support.write_cases import (
     SHARD,
     SHARD_ROW,
     STREAM,
+    after,
     assignment,
     row_after,
     write_over,
@@ -43,12 +44,6 @@ def test_it_is_applied_over(name: str, over: str) -> None:
 def test_it_is_refused_by(name: str, by: str) -> None:
     before = CASES[name].refused[by]
     assert write_over(before, CASES[name].write) == WriteResult(False, before)
-
-
-def after(name: str) -> Row:
-    """Return the row that results from a write to the first row that accepts it."""
-    case = CASES[name]
-    return row_after(next(iter(case.accepted.values())), case.write)
 
 
 CHANGES: list[dict[str, Any]] = [
