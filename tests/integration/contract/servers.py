@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 NODE_PACKAGE = HERE / "node_modules" / "kinesis-local"
@@ -30,7 +32,7 @@ def kinesis_local() -> Iterator[str]:
         pytest.skip(
             "kinesis-local isn't installed: npm ci --prefix tests/integration/contract"
         )
-    port, tls_port = _free_port(), _free_port()
+    port, tls_port = free_port(), free_port()
     environment = {
         "KINESIS_MOCK_CERT_PATH": str(NODE_PACKAGE / "server.json"),
         "KINESIS_MOCK_PLAIN_PORT": str(port),
@@ -52,7 +54,7 @@ def ministack() -> Iterator[str]:
     program = ROOT / ".venv-ministack" / "bin" / "ministack"
     if not program.exists():
         pytest.skip("MiniStack isn't installed: scripts/test makes .venv-ministack")
-    port = _free_port()
+    port = free_port()
     environment = {
         "BIND_HOST": "127.0.0.1",
         "GATEWAY_PORT": str(port),
@@ -60,13 +62,6 @@ def ministack() -> Iterator[str]:
     }
     with _server([str(program)], environment, port) as url:
         yield url
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kinesumer.testing import EmbeddedAws, background
+from tests.support.ports import free_port
 from tests.system.spark.processes import JAVA_OPTIONS, local_session
-from tests.system.spark.standalone import HOST, free_port
+from tests.system.spark.standalone import HOST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.request
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.ports import free_port
 from tests.system.spark.processes import SPARK_HOME, Program
 
 HOST = "127.0.0.1"
@@ -92,10 +92,3 @@ class Cluster:
         ]
         log = self._directory / f"{name}.log"
         return self._stack.enter_context(Program(command, self._environment, log))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
