@@ -10,7 +10,9 @@ import pytest
 import pytest_asyncio
 from botocore.loaders import create_loader
 
+from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
 from tests.support.world import pytest_pycollect_makeitem, world
 
@@ -78,3 +80,9 @@ async def shared_clients() -> AsyncIterator[ClientFactory]:
 def clients(aws: AwsStub, shared_clients: ClientFactory) -> ClientFactory:
     """Return the module's clients. Tests that change settings create their own."""
     return shared_clients
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def source(aws: AwsStub, clients: ClientFactory) -> KinesisSource:
+    """Return a source that opens the stream by name."""
+    return await open_source(clients, Stream("orders"))

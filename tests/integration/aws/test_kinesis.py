@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from kinesumer.aws import session
 from kinesumer.aws.kinesis import KinesisSource, open_source
@@ -35,12 +34,6 @@ from tests.support.aws_keys import ARN, SUMMARY
 pytestmark = pytest.mark.pinned
 
 SHARD = "shardId-000000000000"
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def source(aws: AwsStub, clients: ClientFactory) -> KinesisSource:
-    """Return a source that opens the stream by name."""
-    return await open_source(clients, Stream("orders"))
 
 
 async def test_describe_tells_what_kinesis_tells(

@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 import pytest
-import pytest_asyncio
 
 from kinesumer.aws import kinesis, polling
 from kinesumer.aws.clients import READ_SECONDS
@@ -46,11 +45,6 @@ class Room:
 
     async def grow(self, size: int | None) -> None:
         raise AssertionError
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def source(aws: AwsStub, clients: ClientFactory) -> KinesisSource:
-    return await open_source(clients, Stream("orders"))
 
 
 def types(aws: AwsStub) -> list[str]:

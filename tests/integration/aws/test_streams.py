@@ -7,10 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
-from kinesumer.aws.kinesis import KinesisSource, open_source
-from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.aws.streams import decode_description
 from kinesumer.errors import (
     KinesumerError,
@@ -19,7 +17,7 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import Start, Stream, StreamInfo
+from kinesumer.model.streams import Start, StreamInfo
 from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import SUMMARY
 
@@ -37,11 +35,6 @@ def listing(number: int) -> dict[str, object]:
         "SequenceNumberRange": {"StartingSequenceNumber": "1"},
     }
     return {"Shards": [shard]}
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def source(aws: AwsStub, clients: ClientFactory) -> KinesisSource:
-    return await open_source(clients, Stream("orders"))
 
 
 async def test_a_missing_stream_is_named(aws: AwsStub, source: KinesisSource) -> None:
