@@ -27,7 +27,7 @@ from tests.integration.ops.dashboard.conftest import (
     served,
     shown_page,
 )
-from tests.support.toy_fleet import FakeRecords, ToyFleet, arn_of
+from tests.support.toy_fleet import FakeRecords, ToyFleet, arn_of, shard
 
 IMAGES = Path(__file__).parents[4] / "docs" / "img"
 HOUR_SECONDS, STEP_SECONDS = 3600, 10
@@ -51,10 +51,6 @@ PICTURES = [
 ]
 
 
-def shard(stream: str, number: int) -> ShardKey:
-    return ShardKey(arn_of(stream), f"shardId-{number:012d}")
-
-
 def made(picture: Picture) -> tuple[ToyFleet, dict[ShardKey, float]]:
     """Return a picture's fleet, and each shard's usual lag."""
     names = [f"worker-{i:02d}" for i in range(picture.clients)]
@@ -63,7 +59,7 @@ def made(picture: Picture) -> tuple[ToyFleet, dict[ShardKey, float]]:
         key: min(fleet.random.lognormvariate(6.8, 1.1), 4_500) for key in fleet.millis
     }
     first = next(iter(fleet.streams)).rpartition("/")[2]
-    usual[shard(first, picture.shards[first] // 2)] = 42_000
+    usual[shard(picture.shards[first] // 2, first)] = 42_000
     if "audit" in picture.shards:
         audit = arn_of("audit")
         row = fleet.streams[audit]._replace(paused=True, pause_reason="new schema")
@@ -112,7 +108,7 @@ def changes(fleet: ToyFleet) -> list[Callable[[], object]]:
         fleet.plan,
         fleet.settle,
         *more,
-        lambda: fleet.split(shard(name, 3)),
+        lambda: fleet.split(shard(3, name)),
         fleet.plan,
         lambda: settle_some(fleet),
     ]
