@@ -228,13 +228,3 @@ def test_an_endless_value_is_cut_off_in_the_message() -> None:
     with pytest.raises(CorruptRowError) as caught:
         rows.read_shard(SHARD | {"start": "x" * 400_000})
     assert len(str(caught.value)) < 1000
-
-
-texts = st.text(max_size=12) | st.sampled_from(
-    ["LATEST", "AT_TIMESTAMP 1", "0:0-", "0/x", "1e999", "-1", "0"]
-)
-
-
-values = st.one_of(
-    texts, st.integers(), st.booleans(), st.frozensets(texts, min_size=1, max_size=3)
-)
