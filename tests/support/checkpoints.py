@@ -8,9 +8,9 @@ from kinesumer.consuming.checkpointer import Checkpointer
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
-from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, shard_writes
 from tests.support.faulty import FaultyStore
+from tests.support.row_edits import spoil
 from tests.support.world import APP, ARN, World, batch_of, hold, shard_row
 
 
@@ -76,7 +76,7 @@ class CheckpointDesk:
 
     async def change(self, owned: OwnedShard, **values: Any) -> None:
         key = rows.shard_key(APP, owned.key, 0)
-        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
+        await spoil(self.world, key, **values)
 
     def done(self, count: int) -> None:
         for owned in self.owned_shards:

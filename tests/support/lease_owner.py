@@ -13,9 +13,9 @@ from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.core.liveness import Lease
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, Interval, ShardKey
-from kinesumer.ports import Compare, Write
-from kinesumer.wire import rows, writes
+from kinesumer.wire import writes
 from tests.support.faulty import FaultySource, FaultyStore
+from tests.support.row_edits import shard_keys, spoil
 from tests.support.world import APP, ARN, World
 
 P, LOW, HIGH = (f"shardId-{n:012}" for n in range(3))
@@ -138,6 +138,5 @@ async def own(world: World, *texts: str, **config: Any) -> Owner:
 
 
 async def change(world: World, shard_id: str, **values: Any) -> None:
-    row = world.shard_rows()[shard_id]
-    key = rows.shard_key(APP, row.key, row.first_hash)
-    await world.table.write(Write(key, Compare("pk", "exists"), values))
+    """Change attributes of a row of the stream "orders"."""
+    await spoil(world, shard_keys(world)[shard_id], **values)

@@ -19,12 +19,12 @@ from kinesumer.core import plan
 from kinesumer.core.liveness import Lease
 from kinesumer.model.rows import LeaderRow, MemberRow, Value
 from kinesumer.model.streams import HASH_KEYS, FanOutUse, Interval
-from kinesumer.ports import Compare, Write
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.wire import rows, writes
 from tests.support.faulty import FaultyStore
+from tests.support.row_edits import member_key, spoil
 from tests.support.world import APP, ARN, World, context_of
 
 WHOLE = (Interval(ARN, 0, HASH_KEYS - 1),)
@@ -56,8 +56,7 @@ class Fleet:
     async def change(self, client_id: str, **values: Any) -> None:
         """Change attributes of a member's row. Its later heartbeats keep them."""
         self.beating[client_id] = self.beating[client_id]._replace(**values)
-        key = rows.member_key(APP, client_id)
-        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
+        await spoil(self.world, member_key(client_id), **values)
 
     def silence(self, *client_ids: str) -> None:
         """Stop the heartbeats of members."""
@@ -225,8 +224,7 @@ class Body:
 
     async def change(self, **values: Value) -> None:
         """Change attributes of the client's row, as another client would."""
-        key = rows.member_key(APP, self.client_id)
-        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
+        await spoil(self.world, member_key(self.client_id), **values)
 
     def beats(self) -> list[tuple[int, float]]:
         """Return the heartbeats that the store has confirmed, with their times."""

@@ -11,9 +11,10 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, MemberRow, ShardRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek
-from kinesumer.ports import Compare, Write
-from kinesumer.wire import shard_writes, writes
+from kinesumer.ports import Write
+from kinesumer.wire import writes
 from tests.support.faulty import FaultyStore
+from tests.support.row_edits import shard_keys, spoil
 from tests.support.world import APP, ARN, World
 
 P, LOW, HIGH, MERGED = (f"shardId-{n:012}" for n in range(4))
@@ -48,9 +49,7 @@ class Operator:
 
     async def change(self, shard_id: str, **values: Any) -> None:
         """Change a shard's row, as its owner would."""
-        row = self.rows[shard_id]
-        key = shard_writes.shard_row_key(APP, row)
-        await self.world.table.write(Write(key, Compare("pk", "exists"), values))
+        await spoil(self.world, shard_keys(self.world)[shard_id], **values)
 
     @property
     def rows(self) -> dict[str, ShardRow]:

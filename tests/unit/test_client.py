@@ -9,10 +9,9 @@ import pytest
 
 from kinesumer import Kinesumer
 from kinesumer.errors import ConfigurationError, KinesumerError, ShardsLostError
-from kinesumer.ports import Compare, Write
-from kinesumer.wire import rows
 from tests.support.clients import OLDEST, place, shard
-from tests.support.world import APP, ARN, SHARD, InMemory, World, in_virtual_time
+from tests.support.row_edits import shard_keys, spoil
+from tests.support.world import ARN, SHARD, InMemory, World, in_virtual_time
 
 # --- what is refused ---
 
@@ -85,9 +84,7 @@ async def test_a_commit_names_shards_that_other_clients_own(world: World) -> Non
     async with InMemory(world, commit="manual") as client:
         records = client.consume("orders", start=OLDEST)
         a, b = await anext(records), await anext(records)
-        key = rows.shard_key(APP, shard(world).key, 0)
-        taken: dict[str, str | int] = {"owner": "thief", "epoch": 9}
-        await world.table.write(Write(key, Compare("pk", "exists"), taken))
+        await spoil(world, shard_keys(world)[SHARD], owner="thief", epoch=9)
         client.ack(a)
         with pytest.raises(ShardsLostError, match=f"orders/{SHARD}") as caught:
             await client.commit()

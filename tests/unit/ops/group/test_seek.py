@@ -15,10 +15,10 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek
-from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, shard_writes, writes
 from tests.support.faulty import DateAhead, FaultyStore
 from tests.support.operator import HIGH, LOW, MERGED, BeforeSeek, Operator, P, resharded
+from tests.support.row_edits import spoil
 from tests.support.world import APP, ARN, World, in_virtual_time
 
 # --- seeks of a stream ---
@@ -317,8 +317,6 @@ async def test_a_stream_that_isnt_listed_yet_isnt_seeked(world: World) -> None:
 async def test_a_recreated_stream_isnt_seeked(world: World) -> None:
     operator = Operator(world)
     await operator.create_group()
-    key = rows.stream_key(APP, ARN)
-    made = {"stream_created_at": "5.0"}
-    await world.table.write(Write(key, Compare("pk", "exists"), made))
+    await spoil(world, rows.stream_key(APP, ARN), stream_created_at="5.0")
     with pytest.raises(StreamRecreatedError):
         await operator.seek(Start.TRIM_HORIZON)
