@@ -40,6 +40,14 @@ def spread(world: World, *texts: str, stream: str = "orders") -> None:
         world.put(text, stream=stream, hash_key=hash_key)
 
 
+async def reader(world: World, texts: str, **options: Any) -> Client:
+    """Return a client "c1" that has read one record for each letter of ``texts``."""
+    world.put(*texts)
+    client = world.client("c1", **options)
+    await world.until(lambda: client.texts == [*texts])
+    return client
+
+
 def counts(*clients: Client) -> Counter[str]:
     return Counter(text for client in clients for text in client.texts)
 

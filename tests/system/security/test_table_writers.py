@@ -23,6 +23,7 @@ from kinesumer.ops.group.observation import check_client
 from kinesumer.ports import AnyOf, Compare, Write
 from kinesumer.testing.memory import MemorySource
 from kinesumer.wire import rows, shard_writes, writes
+from tests.support.clients import reader
 from tests.support.members import Fleet
 from tests.support.world import APP, ARN, Client, World, in_virtual_time
 
@@ -38,14 +39,6 @@ async def forge(world: World, key: Key, **values: Value) -> None:
 
 def shard_key() -> Key:
     return rows.shard_key(APP, ShardKey(ARN, SHARD), 0)
-
-
-async def reading(world: World, *texts: str) -> Client:
-    """Return a client that has read some records."""
-    world.put(*texts)
-    client = world.client("c1")
-    await world.until(lambda: client.texts == list(texts))
-    return client
 
 
 async def end_with(client: Client, error: type[Exception]) -> None:
@@ -72,7 +65,7 @@ async def give_to_a_client_that_seems_to_live(world: World) -> None:
 async def test_records_can_be_hidden(
     world: World, hide: Callable[[World], Awaitable[None]]
 ) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     await client.stop()
     world.put("b", "c")
     await hide(world)
@@ -83,7 +76,7 @@ async def test_records_can_be_hidden(
 
 @in_virtual_time
 async def test_a_false_end_of_an_open_shard_is_repaired(world: World) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     await client.stop()
     world.put("b", "c")
     await forge(world, shard_key(), ended=True)
@@ -94,7 +87,7 @@ async def test_a_false_end_of_an_open_shard_is_repaired(world: World) -> None:
 
 @in_virtual_time
 async def test_a_position_moved_back_repeats_records(world: World) -> None:
-    client = await reading(world, "a", "b")
+    client = await reader(world, "ab")
     await client.stop()
     [first, *_] = world.kinesis.stream("orders").shards[SHARD].log
     await forge(world, shard_key(), sequence_number=first.sequence_number)
@@ -104,7 +97,7 @@ async def test_a_position_moved_back_repeats_records(world: World) -> None:
 
 @in_virtual_time
 async def test_a_shard_can_be_given_to_two_clients_at_once(world: World) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     row = world.shard_rows()[SHARD]
     await forge(world, shard_key(), owner="forged", epoch=row.epoch + 1)
     # From now on the forger can read the shard. The former owner notices the change at
@@ -121,7 +114,7 @@ async def test_a_shard_can_be_given_to_two_clients_at_once(world: World) -> None
 async def test_a_session_marked_dead_costs_its_shards_and_is_followed_by_another(
     world: World,
 ) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     before = world.members()["c1"].session
     await forge(world, rows.member_key(APP, "c1"), dead=True)
     world.put("b")
@@ -131,7 +124,7 @@ async def test_a_session_marked_dead_costs_its_shards_and_is_followed_by_another
 
 @in_virtual_time
 async def test_a_forged_leader_stops_plans(world: World) -> None:
-    await reading(world, "a")
+    await reader(world, "a")
     await Fleet(world).join("forged", session="forged")
     key = rows.leader_key(APP)
     await forge(world, key, session="forged", client_id="forged", leader_epoch=99)
@@ -156,7 +149,7 @@ async def test_a_forged_leader_stops_plans(world: World) -> None:
 async def test_a_forged_identity_ends_clients(
     world: World, key: Key, values: dict[str, Value], error: type[Exception]
 ) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     await forge(world, key, **values)
     # Identities are checked when a client registers again, and at each listing of
     # shards. Mark the client as dead, so that it registers again.
@@ -178,7 +171,7 @@ async def test_rows_of_others_that_seem_to_live_keep_clients_from_starting(
 
 @in_virtual_time
 async def test_a_pause_stops_reading_until_somebody_ends_it(world: World) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     await forge(world, rows.group_key(APP), paused=True, pause_reason="forged")
     await asyncio.sleep(REREAD_SECONDS)
     world.put("b")
@@ -190,7 +183,7 @@ async def test_a_pause_stops_reading_until_somebody_ends_it(world: World) -> Non
 
 @in_virtual_time
 async def test_notices_cost_reads_and_nothing_else(world: World) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     for notice in range(1, 60):
         await forge(world, rows.member_key(APP, "c1"), notice=notice * 1000)
         await asyncio.sleep(0.5)
@@ -202,7 +195,7 @@ async def test_notices_cost_reads_and_nothing_else(world: World) -> None:
 async def test_a_reset_that_never_ends_keeps_clients_from_starting(
     world: World,
 ) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     await forge(world, rows.group_key(APP), resetting=True)
     await end_with(world.client("c2"), GroupBusyError)
     world.put("b")
@@ -213,7 +206,7 @@ async def test_a_reset_that_never_ends_keeps_clients_from_starting(
 
 @in_virtual_time
 async def test_a_row_that_beats_passes_for_a_client_that_lives(world: World) -> None:
-    client = await reading(world, "a")
+    client = await reader(world, "a")
     await client.stop()
 
     async def beat() -> None:
@@ -243,9 +236,7 @@ async def test_no_row_makes_a_client_read_a_stream_that_it_wasnt_given(
         opened.append(name)
         return world.kinesis.source(name)
 
-    client = world.client("c1", source=source)
-    world.put("a")
-    await world.until(lambda: client.texts == ["a"])
+    client = await reader(world, "a", source=source)
     shard = ShardRow(
         ShardKey(SECRETS, SHARD), 0, HASH_KEYS - 1, Start.TRIM_HORIZON, ready=True
     )

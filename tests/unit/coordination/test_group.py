@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,17 @@ from kinesumer.ops.group import changes
 from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
 from kinesumer.wire import admin_writes, writes
-from tests.support.clients import Thinking, counts, numbers, settled, sharing, spread
+from tests.support.clients import (
+    Thinking,
+    counts,
+    numbers,
+    reader,
+    settled,
+    sharing,
+    spread,
+)
 from tests.support.faulty import FaultyStore
-from tests.support.world import APP, SHARD, Client, World
+from tests.support.world import APP, SHARD, World
 
 # --- sharing ---
 
@@ -163,14 +170,6 @@ async def seek_without_notice(world: World) -> None:
     row = world.shard_rows()[P]
     write = admin_writes.seek(APP, row, Start.TRIM_HORIZON, waits=False)
     await world.table.write(write)
-
-
-async def reader(world: World, texts: str, **options: Any) -> Client:
-    """Return a client "c1" that has read one record for each letter of ``texts``."""
-    world.put(*texts)
-    client = world.client("c1", **options)
-    await world.until(lambda: client.texts == [*texts])
-    return client
 
 
 async def drain(world: World, client_id: str, *, undo: bool = False) -> None:

@@ -13,6 +13,7 @@ from kinesumer.model.rows import Key
 from kinesumer.ops.group import changes
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
+from tests.support.clients import reader
 from tests.support.faulty import FaultyStore
 from tests.support.world import APP, World, in_virtual_time
 
@@ -21,9 +22,7 @@ P = "shardId-000000000000"
 
 async def consumed(world: World) -> None:
     """Let a client read two records and leave the group."""
-    world.put("a", "b")
-    client = world.client("c1")
-    await world.until(lambda: client.texts == ["a", "b"])
+    client = await reader(world, "ab")
     await client.stop()
 
 
