@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -38,9 +38,23 @@ from kinesumer.wire import rows
 from tests.support.clock import until
 from tests.support.faulty import FaultyStore
 
+T = TypeVar("T")
+
 APP = "app"
 SHARD = "shardId-000000000000"  # a stream's first shard
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+
+
+def run_on(loop: VirtualLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in virtual time. Fail if the loop got an unhandled error."""
+    result = loop.run(work)
+    assert not loop.failures
+    return result
+
+
+def run(work: Coroutine[Any, Any, T], seed: int = 1) -> T:
+    """Run a coroutine on a loop of its own in virtual time."""
+    return run_on(VirtualLoop(Random(seed)), work)
 
 
 def in_virtual_time(
@@ -52,8 +66,7 @@ def in_virtual_time(
     @wraps(test)
     def run(*args: Any, **arguments: Any) -> None:
         loop = VirtualLoop(Random(0))
-        loop.run(test((make_world or World)(loop), *args, **arguments))
-        assert not loop.failures
+        run_on(loop, test((make_world or World)(loop), *args, **arguments))
 
     del run.__wrapped__  # Hypothesis would pass arguments for the world, too
     signature = inspect.signature(test)
@@ -317,8 +330,6 @@ def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> None:
 def _in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Any:
     @wraps(test)
     def run(**arguments: Any) -> None:
-        loop = arguments["world"].loop
-        loop.run(test(**arguments))
-        assert not loop.failures
+        run_on(arguments["world"].loop, test(**arguments))
 
     return run

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import given
@@ -25,19 +24,11 @@ from kinesumer.producer.record_producer import (
     RECORD_COST_BYTES,
     RecordProducer,
 )
-from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult
 from tests.support.toy_stream import INFO, TAKEN, PutTarget
+from tests.support.world import run
 
 REFUSED = EntryResult(error_code="ProvisionedThroughputExceededException")
-
-
-def run(work: Coroutine[Any, Any, Any], seed: int = 1) -> Any:
-    """Run a coroutine in virtual time."""
-    loop = VirtualLoop(random.Random(seed))
-    result = loop.run(work)
-    assert not loop.failures
-    return result
 
 
 class Kinesis(PutTarget):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,9 +18,9 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import StreamInfo
 from kinesumer.producer.record_producer import RecordProducer
-from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
 from tests.support.toy_stream import INFO, TAKEN, PutTarget
+from tests.support.world import run
 
 SMALL = INFO._replace(max_record_bytes=100)
 
@@ -46,12 +46,6 @@ class Strict(PutTarget):
                 raise RecordRefusedError("ValidationException: a record is invalid")
         self.taken += [entry.data for entry in records]
         return [TAKEN] * len(records)
-
-
-def run(work: Coroutine[Any, Any, object], seed: int = 1) -> None:
-    loop = VirtualLoop(random.Random(seed))
-    loop.run(work)
-    assert not loop.failures
 
 
 def producer_of(stream: Strict, **more: Any) -> RecordProducer:

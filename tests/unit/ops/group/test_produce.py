@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import random
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,10 @@ from kinesumer.ops.group.produce import (
     sample_orders,
 )
 from kinesumer.producer.record_producer import RecordProducer
-from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.aggregation import hash_key_of
 from kinesumer.wire.put_records import Entry, EntryResult
 from tests.support.toy_stream import INFO, PutTarget, parser
+from tests.support.world import run
 
 THROTTLED = EntryResult(error_code="ProvisionedThroughputExceededException")
 HALF = HASH_KEYS // 2
@@ -70,14 +70,6 @@ class Stream(PutTarget):
                 self.accepted.append(entry)
                 self.at.append(asyncio.get_running_loop().time())
         return results
-
-
-def run(work: Coroutine[Any, Any, ProduceResult]) -> ProduceResult:
-    loop = VirtualLoop(random.Random(1))
-    result = loop.run(work)
-    assert not loop.failures
-    assert isinstance(result, ProduceResult)
-    return result
 
 
 def record_producer(
