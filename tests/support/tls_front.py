@@ -16,6 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+LOCAL = x509.IPAddress(ip_address("127.0.0.1"))
+
 
 class Front(NamedTuple):
     """A running server: its URL, and the file with the certificate to trust."""
@@ -24,10 +26,12 @@ class Front(NamedTuple):
     authority: Path
 
 
-def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """Write a self-signed certificate for 127.0.0.1 and its key, and return both."""
+def make_certificate(
+    directory: Path, host: x509.GeneralName = LOCAL
+) -> tuple[Path, Path]:
+    """Write a self-signed certificate for a host and its key, and return both."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, str(host.value))])
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()
@@ -37,10 +41,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]),
-            critical=False,
-        )
+        .add_extension(x509.SubjectAlternativeName([host]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

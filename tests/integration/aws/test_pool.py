@@ -6,16 +6,12 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from aiobotocore.session import AioSession
 from aiohttp import web
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from kinesumer.aws import kinesis
 from kinesumer.aws.http import pool as module
@@ -26,6 +22,7 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
+from tests.support.tls_front import make_certificate
 
 EMPTY = b'{"Records":[],"NextShardIterator":"y","MillisBehindLatest":0}'
 LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 3_000_000)
@@ -253,41 +250,18 @@ async def test_a_wait_for_a_connection_is_no_wait_for_an_answer(
 # --- TLS -----------------------------------------------------------------------------
 
 
-def certificate(directory: Path, host: str) -> Path:
-    """Write a self-signed certificate for a host, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), False)
-        .add_extension(x509.BasicConstraints(True, None), True)
-        .sign(key, hashes.SHA256())
-    )
-    path = directory / "certificate.pem"
-    path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return path
+def certified(directory: Path, host: str = "localhost") -> tuple[ssl.SSLContext, Path]:
+    """Return a server's context, and the file with its self-signed certificate."""
+    certificate, key = make_certificate(directory, x509.DNSName(host))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    return context, certificate
 
 
 async def test_over_tls_too_an_answer_waits_for_room(
     connections: ConnectionPool, tmp_path: Path
 ) -> None:
-    path = certificate(tmp_path, "localhost")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(path)
+    context, path = certified(tmp_path)
     trusting = ssl.create_default_context(cafile=path)
 
     class Room:
@@ -312,9 +286,7 @@ async def test_over_tls_too_an_answer_waits_for_room(
 async def test_tls_connections_receive_into_one_buffer(
     connections: ConnectionPool, tmp_path: Path
 ) -> None:
-    path = certificate(tmp_path, "localhost")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(path)
+    context, path = certified(tmp_path)
     trusting = ssl.create_default_context(cafile=path)
     async with started(context) as server:
         place = Address("localhost", server.port, trusting)
@@ -340,9 +312,7 @@ async def test_a_server_needs_a_certificate_for_its_name_that_is_trusted(
     host: str,
     trusted: bool,
 ) -> None:
-    path = certificate(tmp_path, host)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(path)
+    context, path = certified(tmp_path, host)
     if trusted:
         environment.setenv("AWS_CA_BUNDLE", str(path))
     environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
