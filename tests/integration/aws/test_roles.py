@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -17,7 +17,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Stream
-from kinesumer.testing import EmbeddedAws, background
+from kinesumer.testing import EmbeddedAws
 from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import ROLE, SUMMARY, Seconds
 
@@ -195,18 +195,10 @@ def test_a_session_name_is_made_fit_for_sts(text: str, name: str) -> None:
 OTHER = "210987654321"
 
 
-@pytest.fixture
-def embedded(environment: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
-    """Start an embedded AWS, and point the environment to it."""
-    with background(EmbeddedAws()) as aws:
-        for name, value in aws.environment().items():
-            environment.setenv(name, value)
-        yield aws
-
-
 async def test_keys_of_a_role_that_live_for_two_seconds_never_interrupt_reading(
-    embedded: EmbeddedAws,
+    kinesumer_aws: EmbeddedAws,
 ) -> None:
+    embedded = kinesumer_aws
     role = embedded.create_role("reader", account=OTHER, session_seconds=2)
     embedded.create_stream("orders", account=OTHER)
     # AWS's clock is an hour ahead, so only its time gives the lifetime of the keys.
