@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -14,6 +15,7 @@ from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
+from tests.support.subscriptions import FanOutAws, fan_out_aws
 from tests.support.world import pytest_pycollect_makeitem, world
 
 __all__ = ["pytest_pycollect_makeitem", "world"]
@@ -86,3 +88,12 @@ def clients(aws: AwsStub, shared_clients: ClientFactory) -> ClientFactory:
 async def source(aws: AwsStub, clients: ClientFactory) -> KinesisSource:
     """Return a source that opens the stream by name."""
     return await open_source(clients, Stream("orders"))
+
+
+@pytest.fixture
+async def served(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[FanOutAws]:
+    """Serve a stream of one shard without TLS."""
+    async with fan_out_aws(environment, tmp_path) as aws:
+        yield aws

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,6 @@ from tests.support.subscriptions import (
 )
 
 OTHER = "210987654321"
-
-
-@pytest.fixture
-async def served(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> AsyncIterator[FanOutAws]:
-    """Serve a stream of one shard without TLS."""
-    async with fan_out_aws(environment, tmp_path) as aws:
-        yield aws
 
 
 # --- records ---
@@ -228,15 +218,14 @@ def is_trying() -> bool:
 
 
 async def test_a_running_attempt_ends_with_its_client(
-    environment: pytest.MonkeyPatch, tmp_path: Path
+    served: FanOutAws, environment: pytest.MonkeyPatch
 ) -> None:
-    async with fan_out_aws(environment, tmp_path) as served:
-        served.aws.deny("kinesis:RegisterStreamConsumer")
-        environment.setattr(stream_consumers, "FALLBACK_SECONDS", 0.0)
-        source = await served.source(fan_out_fallback=True)
-        served.aws.allow()
-        served.aws.fault("latency", operation="Describe*", latency_seconds=60)
-        await source.get_iterator(FIRST_SHARD, Start.TRIM_HORIZON)
-        assert is_trying()
-        await served.clients.__aexit__(None, None, None)
-        assert not is_trying()
+    served.aws.deny("kinesis:RegisterStreamConsumer")
+    environment.setattr(stream_consumers, "FALLBACK_SECONDS", 0.0)
+    source = await served.source(fan_out_fallback=True)
+    served.aws.allow()
+    served.aws.fault("latency", operation="Describe*", latency_seconds=60)
+    await source.get_iterator(FIRST_SHARD, Start.TRIM_HORIZON)
+    assert is_trying()
+    await served.clients.__aexit__(None, None, None)
+    assert not is_trying()

@@ -204,40 +204,38 @@ def recreate(served: FanOutAws) -> None:
 @pytest.mark.parametrize("has_records", [False, True])
 @pytest.mark.parametrize("fault", [None, "cut", "stall", "exception_event"])
 async def test_a_reader_ends_when_its_stream_is_recreated(
+    served: FanOutAws,
     environment: pytest.MonkeyPatch,
-    tmp_path: Path,
     fault: Any,
     has_records: bool,
     fallback: bool,
 ) -> None:
     environment.setattr(event_stream, "SILENCE_SECONDS", 0.3)
-    async with fan_out_aws(environment, tmp_path) as served:
-        if has_records:
-            served.put("a", "b")
-        async with reading(served, fan_out_fallback=fallback) as reader:
-            await reader.until(2 if has_records else 0)
-            while not served.subscriptions:
-                await asyncio.sleep(0.01)
-            if fault is not None:
-                served.aws.fault(fault, count=1)
-            recreate(served)
-            with pytest.raises(StreamRecreatedError, match=r"orders .* created again"):
-                async with asyncio.timeout(DEADLINE_SECONDS):
-                    await asyncio.shield(reader.task)
-            assert reader.texts == ["a", "b"] * has_records
+    if has_records:
+        served.put("a", "b")
+    async with reading(served, fan_out_fallback=fallback) as reader:
+        await reader.until(2 if has_records else 0)
+        while not served.subscriptions:
+            await asyncio.sleep(0.01)
+        if fault is not None:
+            served.aws.fault(fault, count=1)
+        recreate(served)
+        with pytest.raises(StreamRecreatedError, match=r"orders .* created again"):
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await asyncio.shield(reader.task)
+        assert reader.texts == ["a", "b"] * has_records
 
 
 async def test_a_reader_ends_although_the_consumers_name_is_registered_again(
-    environment: pytest.MonkeyPatch, tmp_path: Path
+    served: FanOutAws,
 ) -> None:
-    async with fan_out_aws(environment, tmp_path) as served:
-        served.put("a")
-        async with reading(served) as reader:
-            await reader.until(1)
-            recreate(served)
-            consumers = StreamConsumers(await served.polling())
-            await consumers.require_active("billing")
-            with pytest.raises(StreamRecreatedError):
-                async with asyncio.timeout(DEADLINE_SECONDS):
-                    await asyncio.shield(reader.task)
-            assert reader.texts == ["a"]
+    served.put("a")
+    async with reading(served) as reader:
+        await reader.until(1)
+        recreate(served)
+        consumers = StreamConsumers(await served.polling())
+        await consumers.require_active("billing")
+        with pytest.raises(StreamRecreatedError):
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await asyncio.shield(reader.task)
+        assert reader.texts == ["a"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from kinesumer.core.lineage import find
@@ -12,19 +9,10 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ports import StreamSource
 from kinesumer.testing.embedded_aws.faults import Kind
-from tests.support.subscriptions import FIRST_SHARD, FanOutAws, Reader, fan_out_aws
+from tests.support.subscriptions import FIRST_SHARD, FanOutAws, Reader
 
 FAULTS: dict[str, Kind] = {"polled": "no_iterator", "pushed": "no_continuation"}
 both = pytest.mark.parametrize("how", FAULTS)
-
-
-@pytest.fixture
-async def served(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> AsyncIterator[FanOutAws]:
-    """Serve a stream of one shard."""
-    async with fan_out_aws(environment, tmp_path) as aws:
-        yield aws
 
 
 async def source(served: FanOutAws, how: str) -> StreamSource:
