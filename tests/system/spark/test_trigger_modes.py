@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws
+from tests.support.clock import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,12 +59,9 @@ def put(aws: EmbeddedAws, stream: str, first: int, last: int) -> list[bytes]:
     return data
 
 
-def until(condition: Callable[[], bool], query: StreamingQuery) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert query.isActive, query.exception()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def wait_for(data: list[bytes], sink: Sink, query: StreamingQuery) -> None:
+    wait_until(lambda: len(sink.data) == len(data) or not query.isActive)
+    assert query.isActive, query.exception()
 
 
 def test_available_now_drains_all_generations_and_ends(
@@ -113,10 +110,10 @@ def test_a_running_query_follows_reshards_runs_no_empty_batch_and_shows_its_lag(
     )
     query = start.start()
     try:
-        until(lambda: len(sink.data) == len(data), query)
+        wait_for(data, sink, query)
         spark_aws.split("followed", "shardId-000000000001")
         data += put(spark_aws, "followed", 20, 40)
-        until(lambda: len(sink.data) == len(data), query)
+        wait_for(data, sink, query)
         quiet = len(sink.batches)
         time.sleep(1.5)  # three triggers
         assert len(sink.batches) <= quiet + 1  # one for the end of the split shard
