@@ -21,7 +21,7 @@ from kinesumer.testing.embedded_aws.gateway import from_json
 from kinesumer.wire.aggregation import MAGIC, OpenedRecords
 from kinesumer.wire.cbor import compiled
 from kinesumer.wire.records import decode_page
-from tests.support.aggregates import open_records
+from tests.support.aggregates import field, open_records, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,16 +115,6 @@ def aggregate(count: int, size: int, distinct: int) -> bytes:
 def in_range(key: str) -> bool:
     """Return whether Kinesis would route the key to the benchmark's shard."""
     return int.from_bytes(md5(key.encode()).digest()) <= SOURCE.last_hash
-
-
-def field(tag: int, value: bytes) -> bytes:
-    """Return a protobuf field that contains these bytes."""
-    return bytes([tag]) + varint(len(value)) + value
-
-
-def varint(value: int) -> bytes:
-    """Return a number as a protobuf varint."""
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from kinesumer.decoding.avro import (
     AvroSchema,
     payload_decoder,
 )
+from tests.support.aggregates import varint
 from tests.support.steps import growth, peak_bytes
 
 LIST = {
@@ -61,10 +62,7 @@ def decode(schema: Any, data: bytes) -> Any:
 
 def number(value: int) -> bytes:
     """Return a number as Avro encodes it."""
-    value, data = 2 * value, b""
-    while value > 127:
-        data, value = data + bytes([value & 127 | 128]), value >> 7
-    return data + bytes([value])
+    return varint(2 * value)
 
 
 def values_in(value: Any) -> int:
