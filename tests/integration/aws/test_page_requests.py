@@ -19,16 +19,11 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Stream
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
-from kinesumer.wire.cbor import compiled, encode
+from kinesumer.wire.cbor import encode
 from tests.integration.aws.stub import AwsStub
+from tests.support.cbor import needs_compiled
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(
-        compiled is None,
-        reason="the decoder wasn't compiled: no C compiler",
-    ),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_compiled]
 
 JSON_TYPE = "application/x-amz-json-1.1"
 EMPTY = {"Records": [], "NextShardIterator": "next", "MillisBehindLatest": 5}

@@ -29,16 +29,14 @@ from kinesumer.spark.rows import (
     parse,
 )
 from kinesumer.wire import records as wire_records
-from kinesumer.wire.cbor import Milliseconds, compiled, encode
+from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.put_records import Entry, aggregate
 from kinesumer.wire.records import Body, decode_page
+from tests.support.cbor import needs_compiled
 from tests.support.spark_reading import schema
 
 SHARD = ShardKey("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "shard-7")
 ALL = Columns(schema(*COLUMNS))
-needs_compiled = pytest.mark.skipif(
-    compiled is None, reason="the decoder wasn't compiled: no C compiler"
-)
 
 
 def record(number: int, data: bytes, **more: object) -> dict[str, object]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import kinesumer
 from kinesumer.wire.cbor import Milliseconds, compiled, encode, find_compiled, is_map
+from tests.support.cbor import decoded, needs_compiled
 
 
 # The examples of RFC 8949, appendix A, of what kinesumer and the embedded AWS send.
@@ -51,9 +52,6 @@ def test_a_body_in_cbor_is_known_by_its_first_byte() -> None:
     assert not any(map(is_map, (b"", b"{}", b"[]", b"null", b"<html>")))
 
 
-needs_compiled = pytest.mark.skipif(
-    compiled is None, reason="the decoder wasn't compiled: no C compiler"
-)
 numbers = st.integers(-(2**63), 2**64 - 1)
 plain = st.none() | st.booleans() | numbers | st.text() | st.binary(max_size=300)
 values = st.recursive(
@@ -62,11 +60,6 @@ values = st.recursive(
     max_leaves=20,
 )
 LEVELS = 12  # how many arrays, maps and tags may contain each other
-
-
-def read(body: bytes) -> object:
-    assert compiled is not None
-    return compiled.decode(body)
 
 
 def test_the_compiled_decoder_is_used_where_it_is_installed(
@@ -87,7 +80,7 @@ def test_the_decoder_in_use_has_a_public_name() -> None:
 @needs_compiled
 @given(values)
 def test_a_value_is_what_it_was_before_it_was_encoded(value: object) -> None:
-    assert read(encode(value)) == value
+    assert decoded(encode(value)) == value
 
 
 @needs_compiled
@@ -95,14 +88,14 @@ def test_a_value_is_what_it_was_before_it_was_encoded(value: object) -> None:
 def test_a_value_that_is_cut_off_is_refused(value: object, data: st.DataObject) -> None:
     body = encode(value)
     with pytest.raises(ValueError, match="the end is missing"):
-        read(body[: data.draw(st.integers(0, len(body) - 1))])
+        decoded(body[: data.draw(st.integers(0, len(body) - 1))])
 
 
 @needs_compiled
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_value_or_are_refused(body: bytes) -> None:
     try:
-        found = read(body)
+        found = decoded(body)
     except ValueError:
         return
     assert found is None or isinstance(
@@ -120,12 +113,12 @@ def test_any_bytes_are_a_value_or_are_refused(body: bytes) -> None:
     ],
 )
 def test_arrays_and_maps_may_end_with_a_break(text: str, value: object) -> None:
-    assert read(bytes.fromhex(text)) == value
+    assert decoded(bytes.fromhex(text)) == value
 
 
 @needs_compiled
 def test_a_time_of_aws_is_read_in_seconds() -> None:
-    assert read(encode(Milliseconds(1_732_000_000_123))) == 1_732_000_000.123
+    assert decoded(encode(Milliseconds(1_732_000_000_123))) == 1_732_000_000.123
 
 
 @needs_compiled
@@ -156,15 +149,15 @@ def test_a_time_of_aws_is_read_in_seconds() -> None:
 )
 def test_what_kinesis_does_not_send_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        read(body)
+        decoded(body)
 
 
 @needs_compiled
 @pytest.mark.parametrize("filling", [b"\x00", b"\xa0", b"\x80", b"\xf6"])
 def test_a_body_has_a_limited_number_of_items(filling: bytes) -> None:
-    assert read(b"\x9f" + filling * 9_999 + b"\xff") is not None
+    assert decoded(b"\x9f" + filling * 9_999 + b"\xff") is not None
     with pytest.raises(ValueError, match="too many items"):
-        read(b"\x9f" + filling * 10_000 + b"\xff")
+        decoded(b"\x9f" + filling * 10_000 + b"\xff")
 
 
 @needs_compiled

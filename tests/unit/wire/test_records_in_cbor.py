@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
 from kinesumer.wire import records as wire_records
-from kinesumer.wire.cbor import Milliseconds, compiled, encode
+from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.records import decode_page, payload_bytes
+from tests.support.cbor import needs_compiled
 
-needs_compiled = pytest.mark.skipif(
-    compiled is None, reason="the decoder wasn't compiled: no C compiler"
-)
 NAMES = ("SequenceNumber", "ApproximateArrivalTimestamp", "Data", "PartitionKey")
 ORDERS = (
     NAMES,

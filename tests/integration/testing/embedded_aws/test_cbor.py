@@ -11,17 +11,11 @@ import pytest
 from kinesumer.aws.http.client import KINESIS
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
-from kinesumer.wire.cbor import Milliseconds, compiled, encode
+from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.records import decode_page
+from tests.support.cbor import decoded, needs_compiled
 
-pytestmark = pytest.mark.skipif(
-    compiled is None, reason="the decoder wasn't compiled: no C compiler"
-)
-
-
-def decoded(body: bytes) -> Any:
-    assert compiled is not None
-    return compiled.decode(body)
+pytestmark = needs_compiled
 
 
 @pytest.fixture
