@@ -41,15 +41,21 @@ async def kinesumer(count: int, size: int, *, aggregate: bool) -> float:
     from kinesumer import Producer
 
     async with Producer(STREAM, aggregate=aggregate) as producer:
-        for data, key in records(WARM_UP, size):
-            await producer.put(data, partition_key=key)
-        await producer.flush()
-        began = time.process_time()
-        for data, key in records(count, size):
-            await producer.put(data, partition_key=key)
-        await producer.flush()
+        speed = await simple_loop(producer, count, size)
         assert producer.counts.rows == count + WARM_UP
-        return count / (time.process_time() - began)
+        return speed
+
+
+async def simple_loop(producer: Any, count: int, size: int) -> float:
+    """Put records one after the other. Return their number per CPU second."""
+    for data, key in records(WARM_UP, size):
+        await producer.put(data, partition_key=key)
+    await producer.flush()
+    began = time.process_time()
+    for data, key in records(count, size):
+        await producer.put(data, partition_key=key)
+    await producer.flush()
+    return count / (time.process_time() - began)
 
 
 async def plain_loop(count: int, size: int) -> float:
@@ -107,14 +113,7 @@ async def async_kinesis(count: int, size: int) -> float:
         max_queue_size=100_000,
         buffer_time=0.1,
     ) as producer:
-        for data, key in records(WARM_UP, size):
-            await producer.put(data, partition_key=key)
-        await producer.flush()
-        began = time.process_time()
-        for data, key in records(count, size):
-            await producer.put(data, partition_key=key)
-        await producer.flush()
-        return count / (time.process_time() - began)
+        return await simple_loop(producer, count, size)
 
 
 async def measure(name: str, count: int, size: int) -> float:
