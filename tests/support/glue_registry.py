@@ -1,4 +1,4 @@
-"""A Glue Schema Registry that moto serves."""
+"""Provide a Glue Schema Registry that moto serves, and a schema of orders."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from itertools import count
 from typing import Any, NamedTuple
@@ -19,6 +20,18 @@ from kinesumer.model.records import Record
 from kinesumer.testing import record
 
 NUMBERS = count()
+SCHEMA: Any = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "int"}],
+}
+
+
+@dataclass
+class Order:
+    """An order as the schema describes it."""
+
+    id: int
 
 
 class GlueRegistry(NamedTuple):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,22 +13,13 @@ from kinesumer import DecodeError, Kinesumer, Record
 from kinesumer.schemas import GlueDecoder
 from kinesumer.testing import EmbeddedAws
 from tests.support.glue_registry import (
+    SCHEMA,
     GlueRegistry,
+    Order,
     avro,
     glue_data,
     serve_glue_registry,
 )
-
-SCHEMA: Any = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "id", "type": "int"}],
-}
-
-
-@dataclass
-class Order:
-    id: int
 
 
 @pytest.fixture

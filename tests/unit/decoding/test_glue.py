@@ -7,7 +7,6 @@ import inspect
 import json
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -22,25 +21,17 @@ from kinesumer.errors import SchemaRegistryUnavailableError
 from kinesumer.schemas import GlueDecoder
 from kinesumer.testing import record
 from tests.support.glue_registry import (
+    SCHEMA,
     GlueRegistry,
+    Order,
     avro,
     decoded,
     glue_data,
     serve_glue_registry,
 )
 
-AVRO: Any = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "id", "type": "int"}],
-}
 VALUE = {"id": 7}
 PROTO = 'syntax = "proto3"; message StringValue { string value = 1; }'
-
-
-@dataclass
-class Order:
-    id: int
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +52,7 @@ def registry(server: GlueRegistry, monkeypatch: pytest.MonkeyPatch) -> GlueRegis
 async def test_each_format_is_decoded_with_and_without_compression(
     registry: GlueRegistry,
 ) -> None:
-    plain = registry.register("AVRO", json.dumps(AVRO))
+    plain = registry.register("AVRO", json.dumps(SCHEMA))
     jsons = registry.register("JSON", '{"type": "object"}')
     proto = registry.register("PROTOBUF", PROTO)
     message = StringValue(value="a")
@@ -69,7 +60,7 @@ async def test_each_format_is_decoded_with_and_without_compression(
     orders = GlueDecoder(type=Order)
     messages = GlueDecoder(type=StringValue)
     for compress in (False, True):
-        data = glue_data(plain, avro(AVRO, VALUE), compress=compress)
+        data = glue_data(plain, avro(SCHEMA, VALUE), compress=compress)
         assert await decoded(any_value, data) == VALUE
         assert await decoded(orders, data) == Order(7)
         data = glue_data(jsons, b'{"id": 7}', compress=compress)
@@ -91,8 +82,8 @@ async def test_a_thousand_records_and_fifty_tasks_cause_one_request(
         return await ask(*arguments)
 
     monkeypatch.setattr("kinesumer.aws.glue.get_schema_version", counted)
-    id = registry.register("AVRO", json.dumps(AVRO))
-    made = record(glue_data(id, avro(AVRO, VALUE)))
+    id = registry.register("AVRO", json.dumps(SCHEMA))
+    made = record(glue_data(id, avro(SCHEMA, VALUE)))
     decode = GlueDecoder()
     waiting = [decode(made) for _ in range(50)]
     assert all(inspect.isawaitable(value) for value in waiting)
@@ -102,8 +93,8 @@ async def test_a_thousand_records_and_fifty_tasks_cause_one_request(
 
 
 async def test_ids_and_data_that_do_not_fit_are_refused(registry: GlueRegistry) -> None:
-    id = registry.register("AVRO", json.dumps(AVRO))
-    data = glue_data(id, avro(AVRO, VALUE))
+    id = registry.register("AVRO", json.dumps(SCHEMA))
+    data = glue_data(id, avro(SCHEMA, VALUE))
     unknown = uuid4()
     other = GlueDecoder(registry="other")
     messages = GlueDecoder(type=StringValue)
@@ -183,7 +174,7 @@ async def test_a_schema_that_fastavro_cannot_read_is_refused(
 
 def test_options_that_are_invalid_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="give one of them"):
-        GlueDecoder(type=StringValue, reader_schema=AVRO)
+        GlueDecoder(type=StringValue, reader_schema=SCHEMA)
     with pytest.raises(ConfigurationError, match="is not a valid Avro schema"):
         GlueDecoder(reader_schema="no such type")
     with pytest.raises(ConfigurationError, match="must be 1 or more"):
