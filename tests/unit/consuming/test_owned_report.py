@@ -11,10 +11,9 @@ from kinesumer import (
     ShardPositions,
 )
 from tests.support.clients import OLDEST, place, shard
-from tests.support.world import ARN, SHARD, InMemory, World, in_virtual_time
+from tests.support.world import ARN, SHARD, InMemory, World
 
 
-@in_virtual_time
 async def test_a_client_tells_its_shards_positions_and_lag_without_requests(
     world: World,
 ) -> None:
@@ -58,7 +57,6 @@ async def test_a_client_tells_its_shards_positions_and_lag_without_requests(
     assert (client.assignment(), client.positions(), client.lag()) == ({}, {}, {})
 
 
-@in_virtual_time
 async def test_the_lag_counts_records_that_wait_for_user_code(world: World) -> None:
     world.kinesis.create_stream("payments")
     async with InMemory(world) as client:

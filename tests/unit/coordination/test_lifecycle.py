@@ -27,10 +27,9 @@ from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire import rows
 from tests.support.clients import OLDEST, consume, place, shard
 from tests.support.faulty import FaultyStore
-from tests.support.world import APP, ARN, InMemory, World, in_virtual_time
+from tests.support.world import APP, ARN, InMemory, World
 
 
-@in_virtual_time
 async def test_leaving_during_the_start_ends_the_iteration(world: World) -> None:
     world.put("a")
     async with InMemory(world) as client:
@@ -45,7 +44,6 @@ def future(world: World) -> Start:
     return Start.at(now + timedelta(hours=1))
 
 
-@in_virtual_time
 async def test_the_first_record_reports_what_aws_rejects(world: World) -> None:
     cases: list[tuple[Any, Start, type[Exception]]] = [
         ("missing", OLDEST, StreamMissingError),
@@ -67,7 +65,6 @@ async def test_the_first_record_reports_what_aws_rejects(world: World) -> None:
             await consume(client, 1)
 
 
-@in_virtual_time
 async def test_the_next_record_retries_a_failed_start(world: World) -> None:
     async with InMemory(world) as client:
         records = client.consume("payments", start=OLDEST)
@@ -80,7 +77,6 @@ async def test_the_next_record_retries_a_failed_start(world: World) -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-@in_virtual_time
 async def test_after_a_failed_start_consume_may_be_called_again(world: World) -> None:
     seen: list[bytes] = []
 
@@ -113,7 +109,6 @@ class DeniesAfterRegistration(FaultyStore):
         return written
 
 
-@in_virtual_time
 async def test_a_registered_client_may_retry_its_start(world: World) -> None:
     world.put("a")
     ports = world.ports(store=DeniesAfterRegistration(world.table))
@@ -126,7 +121,6 @@ async def test_a_registered_client_may_retry_its_start(world: World) -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-@in_virtual_time
 async def test_a_client_that_has_left_does_not_start(world: World) -> None:
     async with InMemory(world) as client:
         records = client.consume("payments")
@@ -138,7 +132,6 @@ async def test_a_client_that_has_left_does_not_start(world: World) -> None:
     assert world.members() == {}
 
 
-@in_virtual_time
 async def test_a_live_go_fleet_under_the_same_app_is_refused(world: World) -> None:
     async def beat(app: str, client_id: str, age: float) -> None:
         moment = rows.timestamp_text(world.clock.wall() - age)
@@ -158,7 +151,6 @@ async def test_a_live_go_fleet_under_the_same_app_is_refused(world: World) -> No
             await consume(client, 1)
 
 
-@in_virtual_time
 async def test_requests_with_a_timeout_may_be_repeated_during_the_start(
     world: World,
 ) -> None:
@@ -173,7 +165,6 @@ async def test_requests_with_a_timeout_may_be_repeated_during_the_start(
         assert record.data == b"a"
 
 
-@in_virtual_time
 async def test_a_cancelled_start_leaves_nothing_behind(world: World) -> None:
     async with InMemory(world) as client:
         with pytest.raises(TimeoutError):
@@ -183,7 +174,6 @@ async def test_a_cancelled_start_leaves_nothing_behind(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["asks", "returns", "fails"])
-@in_virtual_time
 async def test_leaving_waits_while_another_task_has_the_record(
     world: World, end: str
 ) -> None:
@@ -209,7 +199,6 @@ async def test_leaving_waits_while_another_task_has_the_record(
     assert shard(world).position == (place(world, 0) if end == "asks" else None)
 
 
-@in_virtual_time
 async def test_a_task_with_a_record_may_leave_at_once(world: World) -> None:
     world.put("a")
     async with InMemory(world) as client:

@@ -19,7 +19,7 @@ from kinesumer.handlers import Middleware, RetryPolicy
 from kinesumer.handlers.handler import read_run_options
 from kinesumer.handlers.handler_function import read_function, wrapped
 from tests.support.handler_client import Runner
-from tests.support.world import InMemory, World, batch_of, hold, in_virtual_time
+from tests.support.world import InMemory, World, batch_of, hold
 
 if TYPE_CHECKING:
     import somewhere  # type: ignore[import-not-found]
@@ -203,14 +203,12 @@ def test_a_target_of_dead_letters_is_used_and_without_one_the_client_stops() -> 
 # --- the client ---
 
 
-@in_virtual_time
 async def test_manual_acks_are_refused_since_run_acks_by_itself(world: World) -> None:
     async with InMemory(world, commit="manual") as client:
         with pytest.raises(ConfigurationError, match="run\\(\\) acks records by"):
             await client.run("orders", of_record)
 
 
-@in_virtual_time
 async def test_running_beside_an_iteration_is_refused(world: World) -> None:
     async with InMemory(world) as client:
         client.consume("orders")
@@ -218,7 +216,6 @@ async def test_running_beside_an_iteration_is_refused(world: World) -> None:
             await client.run("orders", of_record)
 
 
-@in_virtual_time
 async def test_leaving_before_the_start_ends_run(world: World) -> None:
     async with InMemory(world) as client:
         running = world.loop.create_task(client.run("orders", of_record))
@@ -227,7 +224,6 @@ async def test_leaving_before_the_start_ends_run(world: World) -> None:
         await running
 
 
-@in_virtual_time
 async def test_run_ends_when_the_client_leaves_and_all_is_stored(world: World) -> None:
     seen: list[bytes] = []
 
@@ -246,7 +242,6 @@ async def test_run_ends_when_the_client_leaves_and_all_is_stored(world: World) -
     assert not row.owner
 
 
-@in_virtual_time
 async def test_leaving_the_block_beside_run_ends_it(world: World) -> None:
     async with InMemory(world) as client:
         running = world.loop.create_task(client.run("orders", of_record))
@@ -324,7 +319,6 @@ async def test_the_first_of_several_hooks_is_the_outermost(
     assert said == [*expected, f"inner {end}", f"outer {end}"]
 
 
-@in_virtual_time
 async def test_hooks_see_each_try_and_what_they_raise_is_a_failure(
     world: World,
 ) -> None:

@@ -51,7 +51,6 @@ class Keys:
         return [text.partition(" ")[2] for text in self.done if text[0] == key]
 
 
-@in_virtual_time
 async def test_keys_are_handled_side_by_side_and_each_in_order(world: World) -> None:
     keys = Keys()
     put(world, "a 1", "a 2", "b 1", "c 1", "a 3", "b 2", "d 1")
@@ -62,7 +61,6 @@ async def test_keys_are_handled_side_by_side_and_each_in_order(world: World) -> 
     assert keys.of("b") == ["1", "2"]
 
 
-@in_virtual_time
 async def test_records_without_a_key_are_handled_side_by_side(world: World) -> None:
     keys = Keys()
     put(world, *(f" {number}" for number in range(6)), "a 1", "a 2")
@@ -72,7 +70,6 @@ async def test_records_without_a_key_are_handled_side_by_side(world: World) -> N
     assert keys.of("a") == ["1", "2"]
 
 
-@in_virtual_time
 async def test_a_slow_key_holds_nobody_up_and_the_checkpoint_waits_for_it(
     world: World,
 ) -> None:
@@ -90,7 +87,6 @@ async def test_a_slow_key_holds_nobody_up_and_the_checkpoint_waits_for_it(
     assert runner.group.buffer.used < 200_000
 
 
-@in_virtual_time
 async def test_a_handler_slow_with_one_record_leaves_the_rest_to_the_others(
     world: World,
 ) -> None:
@@ -102,7 +98,6 @@ async def test_a_handler_slow_with_one_record_leaves_the_rest_to_the_others(
     assert world.clock.now() < 15
 
 
-@in_virtual_time
 async def test_a_hand_over_waits_for_all_that_is_in_hand_and_begins_nothing(
     world: World,
 ) -> None:
@@ -116,7 +111,6 @@ async def test_a_hand_over_waits_for_all_that_is_in_hand_and_begins_nothing(
     assert committed(world) == 4
 
 
-@in_virtual_time
 async def test_what_is_done_behind_a_gap_is_done_again_by_the_next_owner(
     world: World,
 ) -> None:
@@ -132,7 +126,6 @@ async def test_what_is_done_behind_a_gap_is_done_again_by_the_next_owner(
     assert again.done == ["b 1", "c 1", "a 2"]
 
 
-@in_virtual_time
 async def test_batches_are_of_keys_that_nobody_else_is_at(world: World) -> None:
     at: list[str | None] = []
     seen: dict[str | None, list[str]] = defaultdict(list)
@@ -163,7 +156,6 @@ async def test_batches_are_of_keys_that_nobody_else_is_at(world: World) -> None:
     assert committed(world) == 400
 
 
-@in_virtual_time
 async def test_a_record_that_fails_holds_up_its_key_only(world: World) -> None:
     calls: list[str] = []
 
@@ -230,7 +222,6 @@ class Blocking:
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-@in_virtual_time
 async def test_shards_take_turns_while_a_handler_blocks_the_loop(
     world: World, concurrency: int
 ) -> None:
@@ -254,7 +245,6 @@ class Place:
         self.owned, self.is_over = hold(), False
 
 
-@in_virtual_time
 async def test_a_handler_that_needed_no_wait_had_a_turn_too(world: World) -> None:
     gate, passed = Gate(world.clock, lambda: None), list[str]()
 
@@ -271,7 +261,6 @@ async def test_a_handler_that_needed_no_wait_had_a_turn_too(world: World) -> Non
 
 
 @pytest.mark.parametrize("whole", [True, False])
-@in_virtual_time
 async def test_a_shard_that_had_no_records_is_next(world: World, whole: bool) -> None:
     world.kinesis.create_stream("many", 3)
     for shard in range(2):

@@ -13,7 +13,7 @@ from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.handler import read_run_options
 from kinesumer.model.incidents import IncidentKind
 from tests.support.handler_client import Runner
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 
 ONCE = RetryPolicy(max_attempts=1)
 OPTIONS: dict[str, Any] = {
@@ -46,7 +46,6 @@ def incidents(world: World, runner: Runner) -> list[IncidentKind]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-@in_virtual_time
 async def test_an_outage_leaves_a_bounded_number_of_letters(
     world: World, whole: bool
 ) -> None:
@@ -67,7 +66,6 @@ async def test_an_outage_leaves_a_bounded_number_of_letters(
     await runner.leave()
 
 
-@in_virtual_time
 async def test_records_that_fail_now_and_then_never_hold_a_shard(world: World) -> None:
     bad = tuple(b"%d" % number for number in range(0, 60, 3))
     service = Dependency(bad)
@@ -79,7 +77,6 @@ async def test_records_that_fail_now_and_then_never_hold_a_shard(world: World) -
     await runner.leave()
 
 
-@in_virtual_time
 async def test_records_that_cannot_be_decoded_are_tried_again_too(world: World) -> None:
     is_down = True
 
@@ -103,7 +100,6 @@ async def test_records_that_cannot_be_decoded_are_tried_again_too(world: World) 
     await runner.leave()
 
 
-@in_virtual_time
 async def test_a_held_shard_is_handed_over_at_once(world: World) -> None:
     service = Dependency()
     world.put(*"abcdefgh")
@@ -115,7 +111,6 @@ async def test_a_held_shard_is_handed_over_at_once(world: World) -> None:
     assert world.clock.now() - began < 5
 
 
-@in_virtual_time
 async def test_without_a_limit_every_record_becomes_a_letter(world: World) -> None:
     service = Dependency()
     world.put(*(f"{number}" for number in range(300)))

@@ -15,7 +15,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from tests.support.handler_client import Runner, committed
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 from tests.unit.handlers.test_streams import running
 from tests.unit.handlers.test_tracing import Traced
 from tests.unit.telemetry.test_otel import Sdk
@@ -58,7 +58,6 @@ class SlowNumber:
 
 @pytest.mark.parametrize("decode", [int, number, SlowNumber()])
 @pytest.mark.parametrize("name", ["record", "batch"])
-@in_virtual_time
 async def test_handlers_get_decoded_records_in_order(
     world: World, name: str, decode: Any
 ) -> None:
@@ -72,7 +71,6 @@ async def test_handlers_get_decoded_records_in_order(
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-@in_virtual_time
 async def test_a_record_that_cannot_be_decoded_becomes_a_dead_letter_at_once(
     world: World, concurrency: int
 ) -> None:
@@ -89,7 +87,6 @@ async def test_a_record_that_cannot_be_decoded_becomes_a_dead_letter_at_once(
     assert committed(world) == 3
 
 
-@in_virtual_time
 async def test_a_batch_is_handled_without_the_records_that_cannot_be_decoded(
     world: World,
 ) -> None:
@@ -103,7 +100,6 @@ async def test_a_batch_is_handled_without_the_records_that_cannot_be_decoded(
     assert committed(world) == 6
 
 
-@in_virtual_time
 async def test_a_batch_whose_records_all_fail_is_not_handled(world: World) -> None:
     log = Log()
     world.put("x", "y")
@@ -114,7 +110,6 @@ async def test_a_batch_whose_records_all_fail_is_not_handled(world: World) -> No
 
 
 @pytest.mark.parametrize("name", ["record", "batch"])
-@in_virtual_time
 async def test_without_dead_letters_the_client_stops_at_the_record(
     world: World, name: str
 ) -> None:
@@ -130,7 +125,6 @@ async def test_without_dead_letters_the_client_stops_at_the_record(
 
 
 @pytest.mark.parametrize("name", ["record", "batch"])
-@in_virtual_time
 async def test_a_shard_can_stop_at_the_record(world: World, name: str) -> None:
     log = Log()
     world.put("1", "x", "3")
@@ -142,7 +136,6 @@ async def test_a_shard_can_stop_at_the_record(world: World, name: str) -> None:
     assert committed(world) == 1
 
 
-@in_virtual_time
 async def test_a_repeated_call_gets_values_that_the_failed_one_has_not_changed(
     world: World,
 ) -> None:
@@ -160,7 +153,6 @@ async def test_a_repeated_call_gets_values_that_the_failed_one_has_not_changed(
     assert seen == [7, 7]
 
 
-@in_virtual_time
 async def test_an_error_of_json_in_the_handler_is_not_retried(world: World) -> None:
     calls: list[bytes] = []
 
@@ -176,7 +168,6 @@ async def test_an_error_of_json_in_the_handler_is_not_retried(world: World) -> N
 
 
 @pytest.mark.parametrize("name", ["record", "batch"])
-@in_virtual_time
 async def test_a_fault_that_is_not_the_records_ends_run(
     world: World, name: str
 ) -> None:
@@ -192,7 +183,6 @@ async def test_a_fault_that_is_not_the_records_ends_run(
     assert committed(world) == 0
 
 
-@in_virtual_time
 async def test_a_cancellation_within_the_decoder_is_an_error_of_the_record(
     world: World,
 ) -> None:
@@ -209,7 +199,6 @@ async def test_a_cancellation_within_the_decoder_is_an_error_of_the_record(
     await runner.leave()
 
 
-@in_virtual_time
 async def test_a_shard_that_is_given_up_during_decoding_is_not_handled(
     world: World,
 ) -> None:
@@ -223,7 +212,6 @@ async def test_a_shard_that_is_given_up_during_decoding_is_not_handled(
     await runner.close()
 
 
-@in_virtual_time
 async def test_hooks_get_decoded_records(world: World) -> None:
     seen: list[int] = []
 
@@ -239,7 +227,6 @@ async def test_hooks_get_decoded_records(world: World) -> None:
     assert seen == [7]
 
 
-@in_virtual_time
 async def test_each_stream_may_have_its_own_decoder(world: World) -> None:
     log = Log()
     handlers = {
@@ -255,7 +242,6 @@ async def test_each_stream_may_have_its_own_decoder(world: World) -> None:
     assert sorted(map(str, log.values)) == ["2", "[1]", "{'id': 3}"]
 
 
-@in_virtual_time
 async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:
     world.put("1", "x", "3", "y")
     runner = Traced(world, Sdk(), Log().batch, decode=int, **BURY)
@@ -267,7 +253,6 @@ async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:
     assert points["kinesumer.data_bytes_processed"][0].value == 4
 
 
-@in_virtual_time
 async def test_a_decoder_is_checked_at_the_call(world: World) -> None:
     runner = Runner(world, Log().record, decode=Log)
     with pytest.raises(ConfigurationError, match=r"^decode=.* is not a type"):

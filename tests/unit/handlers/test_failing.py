@@ -51,7 +51,6 @@ class Failing:
         self.take(batch.records)
 
 
-@in_virtual_time
 async def test_a_record_that_fails_is_tried_again_before_the_next_one(
     world: World,
 ) -> None:
@@ -64,7 +63,6 @@ async def test_a_record_that_fails_is_tried_again_before_the_next_one(
     assert committed(world) == 3
 
 
-@in_virtual_time
 async def test_waits_double_and_are_shortened_by_chance(world: World) -> None:
     failing = Failing("a", times=6)
     retries = RetryPolicy(max_attempts=7, initial_delay_seconds=1, max_delay_seconds=10)
@@ -81,7 +79,6 @@ def test_so_many_failures_that_doubling_overflows_wait_no_longer() -> None:
     assert 5 <= retries.wait_seconds(100_000, Random(0)) <= 10
 
 
-@in_virtual_time
 async def test_a_record_that_nothing_helps_becomes_a_dead_letter(world: World) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
@@ -103,7 +100,6 @@ async def test_a_record_that_nothing_helps_becomes_a_dead_letter(world: World) -
     assert committed(world) == 3
 
 
-@in_virtual_time
 async def test_a_batch_that_fails_is_parted_until_the_record_is_found(
     world: World,
 ) -> None:
@@ -130,7 +126,6 @@ async def test_a_batch_that_fails_is_parted_until_the_record_is_found(
     assert committed(world) == 8
 
 
-@in_virtual_time
 async def test_several_bad_records_of_a_batch_are_all_found(world: World) -> None:
     failing = Failing("0", "3", "4", "9")
     world.put(*map(str, range(10)))
@@ -141,7 +136,6 @@ async def test_several_bad_records_of_a_batch_are_all_found(world: World) -> Non
     assert committed(world) == 10
 
 
-@in_virtual_time
 async def test_errors_that_another_call_will_not_mend_are_not_tried_again(
     world: World,
 ) -> None:
@@ -162,7 +156,6 @@ class Unspeakable(Exception):
         raise ZeroDivisionError
 
 
-@in_virtual_time
 async def test_an_error_whose_text_cannot_be_read_is_named_by_its_type(
     world: World,
 ) -> None:
@@ -179,7 +172,6 @@ async def test_an_error_whose_text_cannot_be_read_is_named_by_its_type(
     assert goes_on.letters.stored[0].error == "Unspeakable: <exception str() failed>"
 
 
-@in_virtual_time
 async def test_the_checkpoint_waits_for_the_letter_to_be_stored(world: World) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
@@ -227,7 +219,6 @@ def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
 
 
 @pytest.mark.slow
-@in_virtual_time
 async def test_a_letter_waits_for_credentials_as_long_as_there_are_none(
     world: World,
 ) -> None:
@@ -246,7 +237,6 @@ async def test_a_letter_waits_for_credentials_as_long_as_there_are_none(
     assert runner.letters.texts == ["b"]
 
 
-@in_virtual_time
 async def test_a_stopped_shard_stands_still_and_the_others_go_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -278,7 +268,6 @@ async def test_a_stopped_shard_stands_still_and_the_others_go_on(
     assert again.calls == [["b"], ["c"], ["d"]]
 
 
-@in_virtual_time
 async def test_losing_the_shard_ends_the_waiting_for_another_try(world: World) -> None:
     world.kinesis.create_stream("two", 2)
     failing, other = Failing("a", "b"), Failing()
@@ -296,7 +285,6 @@ async def test_losing_the_shard_ends_the_waiting_for_another_try(world: World) -
     assert world.clock.now() < 20
 
 
-@in_virtual_time
 async def test_other_shards_finish_what_they_have_when_one_ends_run(
     world: World,
 ) -> None:

@@ -51,7 +51,6 @@ def fields(line: logging.LogRecord, *names: str) -> dict[str, Any]:
     return {name: getattr(line, name) for name in names}
 
 
-@in_virtual_time
 async def test_only_the_first_failure_of_a_record_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -68,7 +67,6 @@ async def test_only_the_first_failure_of_a_record_is_logged(
     assert line.exc_info is not None
 
 
-@in_virtual_time
 async def test_each_dead_letter_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,7 +86,6 @@ async def test_each_dead_letter_is_logged(
     assert "dead letter is stored" in lines(caplog)[1].getMessage()
 
 
-@in_virtual_time
 async def test_the_traceback_is_logged_once_for_each_type_of_error(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -103,7 +100,6 @@ async def test_the_traceback_is_logged_once_for_each_type_of_error(
     assert [line.exc_info is not None for line in failures] == [True, True]
 
 
-@in_virtual_time
 async def test_a_batch_is_logged_as_a_whole_and_then_the_record_that_fails(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -143,7 +139,6 @@ def test_the_failure_that_ends_run_is_logged_once(
     case()
 
 
-@in_virtual_time
 async def test_a_letter_that_cannot_be_stored_is_logged_before_run_ends(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -160,7 +155,6 @@ async def test_a_letter_that_cannot_be_stored_is_logged_before_run_ends(
     }
 
 
-@in_virtual_time
 async def test_repeated_failures_of_a_shard_get_one_line_a_minute_with_the_count(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,7 +185,6 @@ def reported(world: World) -> list[StreamFailures]:
     return read_failures(member.failures, member.streams)
 
 
-@in_virtual_time
 async def test_a_handler_that_always_fails_is_reported_with_its_letters(
     world: World,
 ) -> None:
@@ -215,7 +208,6 @@ async def test_a_handler_that_always_fails_is_reported_with_its_letters(
     await runner.leave()
 
 
-@in_virtual_time
 @pytest.mark.parametrize("whole", [False, True])
 async def test_calls_that_succeed_are_counted_beside_those_that_fail(
     world: World, whole: bool
@@ -241,7 +233,6 @@ async def test_calls_that_succeed_are_counted_beside_those_that_fail(
     await runner.leave()
 
 
-@in_virtual_time
 async def test_records_that_cannot_be_decoded_become_letters(world: World) -> None:
     async def handle(record: Record) -> None:
         """Accept every record."""
@@ -257,7 +248,6 @@ async def test_records_that_cannot_be_decoded_become_letters(world: World) -> No
     await runner.leave()
 
 
-@in_virtual_time
 async def test_a_stopped_shard_is_an_incident_without_the_text_of_the_error(
     world: World,
 ) -> None:

@@ -13,7 +13,7 @@ from kinesumer.errors import HandlerFailedError, StreamMissingError
 from kinesumer.handlers import RetryPolicy
 from tests.support.faulty import FaultyStore
 from tests.support.handler_client import Runner, committed
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -40,7 +40,6 @@ class Seen:
         self.texts.append(text)
 
 
-@in_virtual_time
 async def test_shards_do_not_wait_for_each_other(world: World) -> None:
     world.kinesis.create_stream("slow", 2)
     seen: list[str] = []
@@ -56,7 +55,6 @@ async def test_shards_do_not_wait_for_each_other(world: World) -> None:
     await world.until(lambda: seen == ["b", "c"])
 
 
-@in_virtual_time
 async def test_slow_shards_leave_room_in_the_buffer_for_the_others(
     world: World,
 ) -> None:
@@ -80,7 +78,6 @@ async def test_slow_shards_leave_room_in_the_buffer_for_the_others(
     await world.until(lambda: seen == [b"a", b"b", b"c"])
 
 
-@in_virtual_time
 async def test_leaving_lets_the_record_in_hand_finish_and_begins_no_other(
     world: World,
 ) -> None:
@@ -94,7 +91,6 @@ async def test_leaving_lets_the_record_in_hand_finish_and_begins_no_other(
     assert not world.shard_rows()["shardId-000000000000"].owner
 
 
-@in_virtual_time
 async def test_leaving_the_block_beside_run_waits_for_the_record_in_hand(
     world: World,
 ) -> None:
@@ -108,7 +104,6 @@ async def test_leaving_the_block_beside_run_waits_for_the_record_in_hand(
     assert committed(world) == 1
 
 
-@in_virtual_time
 async def test_cancelling_run_cancels_the_handler_and_leaves_its_record_undone(
     world: World,
 ) -> None:
@@ -124,7 +119,6 @@ async def test_cancelling_run_cancels_the_handler_and_leaves_its_record_undone(
     assert committed(world) == 1
 
 
-@in_virtual_time
 async def test_a_hand_over_waits_for_the_record_in_hand(world: World) -> None:
     world.kinesis.create_stream("two", 2)
     arn = world.kinesis.stream("two").arn
@@ -139,7 +133,6 @@ async def test_a_hand_over_waits_for_the_record_in_hand(world: World) -> None:
     assert other.held and arn
 
 
-@in_virtual_time
 async def test_a_lapsed_lease_pauses_between_records(world: World) -> None:
     seen = Seen(seconds=1)
     world.put(*"abcdefghijklmnopqrst")
@@ -156,7 +149,6 @@ async def test_a_lapsed_lease_pauses_between_records(world: World) -> None:
     assert sorted(set(seen.begun)) == sorted("abcdefghijklmnopqrst")
 
 
-@in_virtual_time
 async def test_not_even_quick_handlers_go_on_when_the_lease_lapses(
     world: World,
 ) -> None:
@@ -174,7 +166,6 @@ async def test_not_even_quick_handlers_go_on_when_the_lease_lapses(
     assert begun[b"c"] > begun[b"b"]
 
 
-@in_virtual_time
 async def test_not_even_quick_handlers_go_on_when_the_shard_is_lost(
     world: World,
 ) -> None:
@@ -192,7 +183,6 @@ async def test_not_even_quick_handlers_go_on_when_the_shard_is_lost(
     assert begun == [b"a", b"b"]
 
 
-@in_virtual_time
 async def test_an_end_is_stored_when_the_last_record_is_done(world: World) -> None:
     seen = Seen()
     world.put("a", "b")
@@ -205,7 +195,6 @@ async def test_an_end_is_stored_when_the_last_record_is_done(world: World) -> No
     await runner.leave()
 
 
-@in_virtual_time
 async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
     world: World,
 ) -> None:
@@ -234,7 +223,6 @@ async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
     assert committed(world) == 2
 
 
-@in_virtual_time
 async def test_an_error_of_the_library_itself_ends_run_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +239,6 @@ async def test_an_error_of_the_library_itself_ends_run_too(
         await runner.task
 
 
-@in_virtual_time
 async def test_a_fatal_fault_ends_run_with_its_reason(world: World) -> None:
     async def handle(_: Record) -> None:
         pass
@@ -263,7 +250,6 @@ async def test_a_fatal_fault_ends_run_with_its_reason(world: World) -> None:
         await runner.task
 
 
-@in_virtual_time
 async def test_what_a_handler_awaits_may_be_cancelled_without_stopping_its_shard(
     world: World,
 ) -> None:
@@ -279,7 +265,6 @@ async def test_what_a_handler_awaits_may_be_cancelled_without_stopping_its_shard
     await world.until(lambda: calls == ["a", "a", "b"])
 
 
-@in_virtual_time
 async def test_records_go_on_after_a_session_died_under_a_slow_handler(
     world: World,
 ) -> None:
@@ -290,7 +275,6 @@ async def test_records_go_on_after_a_session_died_under_a_slow_handler(
     assert world.members()["c1"].incarnation == 1
 
 
-@in_virtual_time
 async def test_handlers_that_never_await_let_the_engine_run(world: World) -> None:
     world.kinesis.create_stream("many", 4)
     count = 0
@@ -308,7 +292,6 @@ async def test_handlers_that_never_await_let_the_engine_run(world: World) -> Non
     await runner.leave()
 
 
-@in_virtual_time
 async def test_the_engine_has_a_slice_of_time_after_each_handler_that_blocks_for_long(
     world: World,
 ) -> None:
@@ -331,7 +314,6 @@ async def test_the_engine_has_a_slice_of_time_after_each_handler_that_blocks_for
     await runner.leave()
 
 
-@in_virtual_time
 async def test_handlers_that_wait_for_long_are_no_reason_for_a_pause(
     world: World,
 ) -> None:

@@ -15,7 +15,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters import targets
 from kinesumer.handlers.handler import read_run_options
 from tests.support.clients import OLDEST
-from tests.support.world import ARN, InMemory, World, in_virtual_time
+from tests.support.world import ARN, InMemory, World
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -61,7 +61,6 @@ async def running(
         await task
 
 
-@in_virtual_time
 async def test_each_stream_has_its_own_handler_of_records_or_batches(
     world: World,
 ) -> None:
@@ -78,7 +77,6 @@ async def test_each_stream_has_its_own_handler_of_records_or_batches(
     ]
 
 
-@in_virtual_time
 async def test_options_of_a_handler_take_precedence_over_those_of_run(
     world: World,
 ) -> None:
@@ -110,7 +108,6 @@ async def test_options_of_a_handler_take_precedence_over_those_of_run(
     assert {*hooked} == {"payments"}
 
 
-@in_virtual_time
 async def test_two_streams_share_one_target_of_dead_letters(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +151,6 @@ async def test_two_streams_share_one_target_of_dead_letters(
     assert sorted(stored) == ["file:shared orders", "file:shared payments"]
 
 
-@in_virtual_time
 async def test_a_shard_of_one_stream_stops_and_other_streams_go_on(
     world: World,
 ) -> None:
@@ -171,7 +167,6 @@ async def test_a_shard_of_one_stream_stops_and_other_streams_go_on(
     assert "order orders b" not in log.seen
 
 
-@in_virtual_time
 async def test_each_stream_is_decoded_as_its_own_type(world: World) -> None:
     seen: list[object] = []
 
@@ -192,7 +187,6 @@ async def test_each_stream_is_decoded_as_its_own_type(world: World) -> None:
     assert sorted(map(repr, seen)) == ["'a'", "[1]", "b'B'"]
 
 
-@in_virtual_time
 async def test_a_stream_that_is_added_is_decoded_as_its_handler_says(
     world: World,
 ) -> None:
@@ -210,7 +204,6 @@ async def test_a_stream_that_is_added_is_decoded_as_its_handler_says(
 # --- other streams while running ---
 
 
-@in_virtual_time
 async def test_refresh_adds_streams_with_handlers(world: World) -> None:
     log = Log()
     handlers: dict[Any, Any] = {"orders": log.order}
@@ -232,7 +225,6 @@ async def test_refresh_adds_streams_with_handlers(world: World) -> None:
         await client.refresh({"refunds": log.order})
 
 
-@in_virtual_time
 async def test_refresh_gets_handlers_only_where_each_stream_has_one(
     world: World,
 ) -> None:
@@ -254,7 +246,6 @@ async def test_refresh_gets_handlers_only_where_each_stream_has_one(
 # --- what is refused before the client starts ---
 
 
-@in_virtual_time
 async def test_mappings_that_cannot_work_are_refused(world: World) -> None:
     log = Log()
     cases: list[tuple[dict[Any, Any], dict[str, Any], str]] = [

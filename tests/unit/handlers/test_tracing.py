@@ -14,7 +14,7 @@ from kinesumer.handlers.handler_function import read_traceparent
 from kinesumer.model.records import Record
 from kinesumer.telemetry.otel import OpenTelemetry
 from tests.support.handler_client import Runner
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 from tests.unit.telemetry.test_otel import ORDERS, Sdk
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -62,7 +62,6 @@ class Traced(Runner):
         return [s for s in self.sdk.exporter.get_finished_spans() if s.name == name]
 
 
-@in_virtual_time
 async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(
     world: World,
 ) -> None:
@@ -83,7 +82,6 @@ async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(
     assert inside[0].get_span_context() == span.context
 
 
-@in_virtual_time
 async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batch(
     world: World,
 ) -> None:
@@ -105,7 +103,6 @@ async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batc
     assert not batch.links
 
 
-@in_virtual_time
 async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,7 +130,6 @@ async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
 
 
-@in_virtual_time
 async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
     world: World,
 ) -> None:
@@ -162,7 +158,6 @@ async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
     assert failed[0].events[0].attributes["exception.message"] == "bad"
 
 
-@in_virtual_time
 async def test_what_finds_the_traceparent_may_fail_like_the_handler(
     world: World,
 ) -> None:

@@ -153,7 +153,6 @@ async def test_the_last_error_is_raised_after_so_many_attempts(_: World) -> None
         await Retries(max_attempts=3).call(call)
 
 
-@in_virtual_time
 async def test_the_last_error_is_raised_before_a_wait_that_takes_too_long(
     world: World,
 ) -> None:

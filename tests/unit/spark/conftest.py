@@ -1,4 +1,4 @@
-"""Keep the environment out of the options, and let readers share a stream."""
+"""Run tests in virtual time, without options from the environment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.spark_reading import Bench
+from tests.support.world import pytest_pycollect_makeitem, world
+
+__all__ = ["pytest_pycollect_makeitem", "world"]
 
 
 @pytest.fixture(autouse=True)

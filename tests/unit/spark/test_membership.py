@@ -15,7 +15,7 @@ from kinesumer.wire import writes
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.clients import numbers, spread
 from tests.support.mirrored_query import P, Query, newest, owner, reading, stored
-from tests.support.world import APP, ARN, Client, World, in_virtual_time
+from tests.support.world import APP, ARN, Client, World
 
 
 async def read_some(world: World, *texts: str) -> Client:
@@ -26,7 +26,6 @@ async def read_some(world: World, *texts: str) -> Client:
     return client
 
 
-@in_virtual_time
 async def test_a_crashed_client_costs_its_lease_and_loses_nothing(world: World) -> None:
     client = await read_some(world, "a", "b")
     world.put("c")
@@ -39,7 +38,6 @@ async def test_a_crashed_client_costs_its_lease_and_loses_nothing(world: World) 
     await world.until(lambda: owner(world) == QUERY_ID)
 
 
-@in_virtual_time
 async def test_a_crashed_query_costs_its_lease_and_loses_nothing(world: World) -> None:
     query = await reading(world, "a")
     world.put("b")
@@ -51,7 +49,6 @@ async def test_a_crashed_query_costs_its_lease_and_loses_nothing(world: World) -
     assert 8.0 <= world.clock.now() - before < 14.0
 
 
-@in_virtual_time
 async def test_a_client_is_refused_while_a_query_lives(world: World) -> None:
     query = await Query(world).start()
     await query.batch()
@@ -61,7 +58,6 @@ async def test_a_client_is_refused_while_a_query_lives(world: World) -> None:
     assert "c1" not in world.members()
 
 
-@in_virtual_time
 async def test_a_query_is_refused_while_clients_live(world: World) -> None:
     client = await read_some(world, "a")
     with pytest.raises(
@@ -73,7 +69,6 @@ async def test_a_query_is_refused_while_clients_live(world: World) -> None:
     assert world.members()[QUERY_ID].dead
 
 
-@in_virtual_time
 async def test_of_a_client_and_a_query_at_most_one_starts(world: World) -> None:
     query, client = Query(world), world.client("c1")
     starting = asyncio.ensure_future(query.start())
@@ -87,7 +82,6 @@ async def test_of_a_client_and_a_query_at_most_one_starts(world: World) -> None:
     assert {type(error) for error in refused} == {GroupBusyError}
 
 
-@in_virtual_time
 async def test_a_client_suspended_while_a_query_took_over_ends(world: World) -> None:
     client = await read_some(world, "a")
     client.machine.freeze(60.0)
@@ -99,7 +93,6 @@ async def test_a_client_suspended_while_a_query_took_over_ends(world: World) -> 
     assert client.texts + query.log.texts == ["a", "b"]
 
 
-@in_virtual_time
 async def test_a_query_suspended_while_clients_took_over_ends(world: World) -> None:
     query = await reading(world, "a")
     query.machine.freeze(60.0)
@@ -113,7 +106,6 @@ async def test_a_query_suspended_while_clients_took_over_ends(world: World) -> N
     assert owner(world) == "c1"
 
 
-@in_virtual_time
 async def test_a_cancelled_start_leaves_no_member(world: World) -> None:
     (await Query(world).start()).kill()
     with pytest.raises(TimeoutError):
@@ -123,7 +115,6 @@ async def test_a_cancelled_start_leaves_no_member(world: World) -> None:
     assert world.members()[QUERY_ID].incarnation == 0
 
 
-@in_virtual_time
 async def test_a_query_suspended_alone_goes_on(world: World) -> None:
     query = await reading(world, "a")
     query.machine.freeze(60.0)
@@ -140,7 +131,6 @@ async def test_a_query_suspended_alone_goes_on(world: World) -> None:
 # --- in the middle of a reshard, with aggregates, with nothing there ------------------
 
 
-@in_virtual_time
 @pytest.mark.parametrize("crash", [False, True])
 async def test_a_query_takes_over_during_a_reshard(world: World, crash: bool) -> None:
     handled = asyncio.Event()
@@ -171,7 +161,6 @@ async def test_a_query_takes_over_during_a_reshard(world: World, crash: bool) ->
     assert all(r.ended for s, r in world.shard_rows().items() if s != merged)
 
 
-@in_virtual_time
 @pytest.mark.parametrize("crash", [False, True])
 async def test_clients_take_over_during_a_reshard(world: World, crash: bool) -> None:
     spread(world, *numbers(0, 4))
@@ -194,7 +183,6 @@ async def test_clients_take_over_during_a_reshard(world: World, crash: bool) -> 
     assert {*client.texts[:4]} == {*numbers(4, 8)}
 
 
-@in_virtual_time
 async def test_a_query_goes_on_within_an_aggregate(world: World) -> None:
     held = asyncio.Event()
 
@@ -221,7 +209,6 @@ async def test_a_query_goes_on_within_an_aggregate(world: World) -> None:
     await world.until(lambda: again.texts == ["7"])
 
 
-@in_virtual_time
 async def test_positions_of_an_unknown_group_are_an_error(world: World) -> None:
     with pytest.raises(
         ConfigurationError,
@@ -230,7 +217,6 @@ async def test_positions_of_an_unknown_group_are_an_error(world: World) -> None:
         await Query(world).start(checkpoint=True)
 
 
-@in_virtual_time
 async def test_a_query_warns_if_the_group_is_ahead_of_its_checkpoint(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,7 +26,7 @@ from tests.support.mirrored_query import (
     reading,
     stored,
 )
-from tests.support.world import APP, ARN, World, in_virtual_time
+from tests.support.world import APP, ARN, World
 
 
 def row(world: World, shard_id: str = P) -> ShardRow:
@@ -38,7 +38,6 @@ async def status(world: World) -> GroupReport:
     return report(APP, "table-1", FleetView(found))
 
 
-@in_virtual_time
 async def test_a_query_shows_as_the_member_that_owns_every_shard(world: World) -> None:
     await reading(world, "a", "b")
     found = await status(world)
@@ -52,7 +51,6 @@ async def test_a_query_shows_as_the_member_that_owns_every_shard(world: World) -
     assert shard.sequence_number == stored(world)
 
 
-@in_virtual_time
 async def test_a_query_and_an_app_of_one_table_know_each_other(world: World) -> None:
     wall, streams = world.clock.wall(), frozenset([ARN])
     await world.table.write(writes.announce("other", streams, None, wall))
@@ -65,7 +63,6 @@ async def test_a_query_and_an_app_of_one_table_know_each_other(world: World) -> 
     ]
 
 
-@in_virtual_time
 async def test_positions_are_stored_at_most_every_five_seconds(world: World) -> None:
     query = await reading(world, "0")
     query.store.sent.clear()
@@ -76,7 +73,6 @@ async def test_positions_are_stored_at_most_every_five_seconds(world: World) -> 
     assert 5 <= len(query.store.writes("sequence_number")) <= 7
 
 
-@in_virtual_time
 async def test_a_query_without_new_records_writes_heartbeats_only(world: World) -> None:
     query = await reading(world, "a")
     await asyncio.sleep(10.0)
@@ -88,7 +84,6 @@ async def test_a_query_without_new_records_writes_heartbeats_only(world: World) 
     assert len(query.store.writes("beat")) == len(query.store.sent)
 
 
-@in_virtual_time
 async def test_a_split_ends_the_parent_and_opens_its_children(world: World) -> None:
     query = await reading(world, "a")
     world.kinesis.split("orders", P)
@@ -103,7 +98,6 @@ async def test_a_split_ends_the_parent_and_opens_its_children(world: World) -> N
     assert found.streams[0].states == {"ended": 1, "owned": 2}
 
 
-@in_virtual_time
 async def test_shards_that_the_offset_no_longer_names_are_ended(world: World) -> None:
     query = await reading(world, "a")
     query.store.down = True
@@ -122,7 +116,6 @@ async def test_shards_that_the_offset_no_longer_names_are_ended(world: World) ->
     assert row(world).ended
 
 
-@in_virtual_time
 async def test_a_clean_stop_leaves_positions_and_no_owner(world: World) -> None:
     query = await reading(world, "a")
     world.put("b")
@@ -134,7 +127,6 @@ async def test_a_clean_stop_leaves_positions_and_no_owner(world: World) -> None:
 
 
 @pytest.mark.parametrize(("crash", "seconds"), [(False, 0.0), (True, 8.0)])
-@in_virtual_time
 async def test_a_restart_waits_for_the_lease_only_after_a_crash(
     world: World, crash: bool, seconds: float
 ) -> None:
@@ -151,7 +143,6 @@ async def test_a_restart_waits_for_the_lease_only_after_a_crash(
     assert (await status(world)).problems == []
 
 
-@in_virtual_time
 async def test_a_second_query_is_refused(world: World) -> None:
     query = await reading(world, "a")
     with pytest.raises(GroupBusyError, match="another Spark query holds app 'app'"):
@@ -164,7 +155,6 @@ async def test_a_second_query_is_refused(world: World) -> None:
     ("target", "named"),
     [((None, None), ARN), (("orders", None), ARN), (("orders", P), f"{P} of {ARN}")],
 )
-@in_virtual_time
 async def test_a_query_does_not_start_while_one_of_its_shards_is_paused(
     world: World, target: tuple[str | None, str | None], named: str
 ) -> None:
@@ -181,7 +171,6 @@ async def test_a_query_does_not_start_while_one_of_its_shards_is_paused(
         await pauses.pause(operator, *target)
 
 
-@in_virtual_time
 async def test_a_recreated_stream_stops_the_start(world: World) -> None:
     query = await reading(world, "a")
     await query.stop()
@@ -192,7 +181,6 @@ async def test_a_recreated_stream_stops_the_start(world: World) -> None:
         await Query(world).start()
 
 
-@in_virtual_time
 async def test_a_store_that_fails_for_long_only_warns(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -209,7 +197,6 @@ async def test_a_store_that_fails_for_long_only_warns(
     assert world.members()[QUERY_ID].incarnation == 0
 
 
-@in_virtual_time
 async def test_a_recreated_table_gets_all_positions_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,7 +211,6 @@ async def test_a_recreated_table_gets_all_positions_again(
     assert "was recreated" in caplog.text
 
 
-@in_virtual_time
 async def test_lost_responses_change_nothing(world: World) -> None:
     world.put("a")
     query = await Query(world).start()
@@ -241,7 +227,6 @@ async def test_lost_responses_change_nothing(world: World) -> None:
     assert row(world).ended
 
 
-@in_virtual_time
 async def test_positions_never_go_back(world: World) -> None:
     query = await reading(world, "a", "b", "c")
     await query.stop()
@@ -254,7 +239,6 @@ async def test_positions_never_go_back(world: World) -> None:
     assert stored(world) == newest(world)
 
 
-@in_virtual_time
 async def test_a_thousand_shards_are_claimed_at_once(world: World) -> None:
     world.kinesis.create_stream("wide", 1000)
     query = await Query(world, None, "wide").start()
@@ -265,7 +249,6 @@ async def test_a_thousand_shards_are_claimed_at_once(world: World) -> None:
     assert world.clock.now() - before < 5.0
 
 
-@in_virtual_time
 async def test_a_stop_without_a_store_takes_seconds_and_says_so(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -281,7 +264,6 @@ async def test_a_stop_without_a_store_takes_seconds_and_says_so(
     await query.stop()
 
 
-@in_virtual_time
 async def test_an_unreachable_stream_does_not_delay_others(world: World) -> None:
     world.kinesis.create_stream("payments")
     query = await Query(world, None, "orders", "payments").start()
@@ -298,7 +280,6 @@ async def test_an_unreachable_stream_does_not_delay_others(world: World) -> None
     assert found.position is not None
 
 
-@in_virtual_time
 async def test_a_query_without_a_batch_writes_no_positions(world: World) -> None:
     """It sends heartbeats, and renews the row that tells other apps of it."""
     query = await Query(world).start()

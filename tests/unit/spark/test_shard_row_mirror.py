@@ -27,7 +27,7 @@ from tests.support.faulty import FaultySource
 from tests.support.lease_owner import change
 from tests.support.mirrored_query import HIGH, LOW, Log, P, Query, newest
 from tests.support.mirrored_query import stored as stored_number
-from tests.support.world import ARN, World, in_virtual_time
+from tests.support.world import ARN, World
 
 LOWEST = "shardId-000000000003"
 MIDDLE = HASH_KEYS // 2
@@ -122,7 +122,6 @@ async def begin(world: World, shards: dict[str, ShardPosition], **config: Any) -
     return query
 
 
-@in_virtual_time
 async def test_clients_begin_where_a_query_did_that_read_nothing(world: World) -> None:
     world.put("before")
     await asyncio.sleep(5.0)
@@ -141,7 +140,6 @@ async def test_clients_begin_where_a_query_did_that_read_nothing(world: World) -
     ]
 
 
-@in_virtual_time
 async def test_a_crash_while_rows_are_created_is_repaired(world: World) -> None:
     world.kinesis.split("orders", P)
     query = await begin(world, {P: END, LOW: BEGINNING, HIGH: BEGINNING})
@@ -156,7 +154,6 @@ def owned(world: World) -> set[str]:
     return {s for s, r in world.shard_rows().items() if r.owner_id == QUERY_ID}
 
 
-@in_virtual_time
 async def test_a_closed_shard_ends_only_when_it_was_read(world: World) -> None:
     world.put("a", "b", "c")
     query = await Query(world).start()
@@ -169,7 +166,6 @@ async def test_a_closed_shard_ends_only_when_it_was_read(world: World) -> None:
     await world.until(lambda: world.shard_rows()[P].ended)
 
 
-@in_virtual_time
 async def test_a_shard_ends_only_when_its_children_are_listed(world: World) -> None:
     query = await Query(world).start()
     await query.batch()
@@ -185,7 +181,6 @@ async def test_a_shard_ends_only_when_its_children_are_listed(world: World) -> N
     await world.until(lambda: owned(world) == {LOW, HIGH})
 
 
-@in_virtual_time
 async def test_an_incomplete_listing_changes_nothing(world: World) -> None:
     world.kinesis.split("orders", P)
     query = await Query(world).start()
@@ -199,7 +194,6 @@ async def test_an_incomplete_listing_changes_nothing(world: World) -> None:
     await world.until(lambda: world.shard_rows())
 
 
-@in_virtual_time
 async def test_claims_beside_one_that_failed_are_kept(world: World) -> None:
     world.kinesis.create_stream("many", 4)
     query = await Query(world, None, "many").start()
@@ -233,7 +227,6 @@ def _deny_once(query: Query, error: Exception) -> None:
     query.store.write = deny  # type: ignore[method-assign]
 
 
-@in_virtual_time
 async def test_a_shard_that_a_dead_session_took_is_claimed_back(world: World) -> None:
     query = await Query(world).start()
     await query.batch()
@@ -248,7 +241,6 @@ async def test_a_shard_that_a_dead_session_took_is_claimed_back(world: World) ->
     assert stored_number(world) == newest(world)
 
 
-@in_virtual_time
 async def test_rows_of_dropped_shards_are_pruned_meanwhile(world: World) -> None:
     query = await Query(world).start()
     await query.batch()

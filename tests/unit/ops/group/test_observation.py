@@ -11,7 +11,7 @@ from kinesumer.model.rows import Key, Row
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import FleetView, check_client
 from tests.support.doctor import KEYS, member, row, snapshot
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 
 MEMBER: Row = {
     "pk": "member#app",
@@ -71,7 +71,6 @@ class Table:
         ([{}, DOWN, BEAT], (True, True, "up"), "", 3, 3.0),
     ],
 )
-@in_virtual_time
 async def test_health_follows_from_the_row(
     world: World,
     changes: list[Change],
@@ -88,7 +87,6 @@ async def test_health_follows_from_the_row(
     assert (table.reads, round(world.clock.now() - began, 3)) == (reads, seconds)
 
 
-@in_virtual_time
 async def test_a_row_that_cannot_be_read_is_an_error(world: World) -> None:
     store: Any = Table({}, {"beat": 6, "range": 7})
     with pytest.raises(CorruptRowError, match="range"):

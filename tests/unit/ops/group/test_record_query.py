@@ -17,7 +17,7 @@ from kinesumer.ops.group.shard_reads import (
 )
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.faulty import FaultySource
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 
 SHARD = "shardId-000000000000"
 
@@ -49,7 +49,6 @@ async def put_over_time(world: World, count: int, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-@in_virtual_time
 async def test_the_last_records_are_found_however_long_ago_they_arrived(
     world: World,
 ) -> None:
@@ -67,7 +66,6 @@ async def test_the_last_records_are_found_however_long_ago_they_arrived(
     assert found.reads <= MAX_READS
 
 
-@in_virtual_time
 async def test_a_shard_with_few_records_shows_all_of_them(world: World) -> None:
     world.kinesis.put("orders", b"only")
     found = await find(orders(world))
@@ -75,7 +73,6 @@ async def test_a_shard_with_few_records_shows_all_of_them(world: World) -> None:
     assert found.since is None, "everything was searched"
 
 
-@in_virtual_time
 async def test_the_whole_retention_is_searched_if_necessary(world: World) -> None:
     source = orders(world)
     world.kinesis.put("orders", b"old")
@@ -88,7 +85,6 @@ async def test_the_whole_retention_is_searched_if_necessary(world: World) -> Non
     assert (found.records, found.scanned, found.ended_by) == ([], 4, "tip")
 
 
-@in_virtual_time
 async def test_reads_continue_after_the_last_shown_record(world: World) -> None:
     await put_over_time(world, 7, 1.0)
     source = orders(world)
@@ -102,7 +98,6 @@ async def test_reads_continue_after_the_last_shown_record(world: World) -> None:
     assert data(await find(source, found.next)) == [b"later"]
 
 
-@in_virtual_time
 async def test_records_are_filtered_by_key_and_by_text(world: World) -> None:
     await put_over_time(world, 12, 0.1)
     source = orders(world)
@@ -113,7 +108,6 @@ async def test_records_are_filtered_by_key_and_by_text(world: World) -> None:
     assert data(await find(source, Start.TRIM_HORIZON, contains=b"x")) == []
 
 
-@in_virtual_time
 async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returned(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +130,6 @@ async def test_few_and_small_reads_are_made_and_the_place_to_continue_is_returne
     assert (found.records, found.ended_by) == ([], "budget")
 
 
-@in_virtual_time
 async def test_aggregates_are_opened_and_continued_in_the_middle(world: World) -> None:
     parts = [Entry(b"%d" % number, f"key-{number}") for number in range(4)]
     world.kinesis.put("orders", aggregate(parts))
@@ -147,7 +140,6 @@ async def test_aggregates_are_opened_and_continued_in_the_middle(world: World) -
     assert data(await find(source, found.next)) == [b"3"]
 
 
-@in_virtual_time
 async def test_a_closed_shard_is_read_to_its_end(world: World) -> None:
     world.kinesis.put("orders", b"a")
     world.kinesis.split("orders", SHARD)
@@ -155,7 +147,6 @@ async def test_a_closed_shard_is_read_to_its_end(world: World) -> None:
     assert (data(found), found.ended_by) == ([b"a"], "end")
 
 
-@in_virtual_time
 async def test_records_that_arrive_between_two_queries_at_latest_are_found(
     world: World,
 ) -> None:

@@ -15,7 +15,7 @@ from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from tests.support.clients import reader
 from tests.support.faulty import FaultyStore
-from tests.support.world import APP, World, in_virtual_time
+from tests.support.world import APP, World
 
 P = "shardId-000000000000"
 
@@ -36,7 +36,6 @@ def remaining_keys(world: World) -> list[tuple[str, str]]:
     return sorted((pk, sk) for pk, rest in partitions.items() for sk in rest.rows)
 
 
-@in_virtual_time
 async def test_clients_begin_as_new_after_a_reset(world: World) -> None:
     await consumed(world)
     context = world.context("operator")
@@ -49,7 +48,6 @@ async def test_clients_begin_as_new_after_a_reset(world: World) -> None:
     await world.until(lambda: client.texts == ["a", "b"])
 
 
-@in_virtual_time
 async def test_rows_are_deleted_before_the_rows_that_name_them(world: World) -> None:
     await consumed(world)
     deleted: list[Key] = []
@@ -67,7 +65,6 @@ async def test_rows_are_deleted_before_the_rows_that_name_them(world: World) -> 
     assert deleted[-1] == rows.group_key(APP)
 
 
-@in_virtual_time
 async def test_other_apps_keep_their_rows(world: World) -> None:
     await consumed(world)
     mine = remaining_keys(world)
@@ -79,7 +76,6 @@ async def test_other_apps_keep_their_rows(world: World) -> None:
     assert remaining_keys(world) == others
 
 
-@in_virtual_time
 async def test_corrupt_rows_are_deleted_too(world: World) -> None:
     await put(world, f"group#{APP}", "stream#odd", start=7)
     await put(world, f"shard#{APP}#odd", "what", epoch="x")
@@ -89,7 +85,6 @@ async def test_corrupt_rows_are_deleted_too(world: World) -> None:
     assert remaining_keys(world) == []
 
 
-@in_virtual_time
 async def test_positions_of_go_are_counted_and_kept_by_default(world: World) -> None:
     await consumed(world)
     await put(world, f"check_point#{APP}#orders", P, sequence_number="5")
@@ -111,7 +106,6 @@ class UndeletableRows(FaultyStore):
         return await super().write(write)
 
 
-@in_virtual_time
 async def test_an_error_during_a_reset_says_what_to_do(world: World) -> None:
     await consumed(world)
     context = world.context("operator", store=UndeletableRows(world.table))
@@ -121,7 +115,6 @@ async def test_an_error_during_a_reset_says_what_to_do(world: World) -> None:
     assert remaining_keys(world) == []
 
 
-@in_virtual_time
 async def test_positions_of_a_live_go_fleet_arent_reset(world: World) -> None:
     now = rows.timestamp_text(world.clock.wall())
     await put(world, f"client#{APP}", "go-1", last_update=now)
@@ -131,7 +124,6 @@ async def test_positions_of_a_live_go_fleet_arent_reset(world: World) -> None:
         await changes.require_idle(context, with_go=True)
 
 
-@in_virtual_time
 async def test_a_reset_waits_for_the_lease_of_a_killed_client(world: World) -> None:
     client = world.client("c1")
     world.put("a")
@@ -143,7 +135,6 @@ async def test_a_reset_waits_for_the_lease_of_a_killed_client(world: World) -> N
     assert remaining_keys(world) == []
 
 
-@in_virtual_time
 async def test_a_client_that_starts_before_the_mark_stops_the_reset(
     world: World,
 ) -> None:
@@ -158,7 +149,6 @@ async def test_a_client_that_starts_before_the_mark_stops_the_reset(
     await world.until(lambda: client.texts == ["c"])
 
 
-@in_virtual_time
 async def test_a_client_that_starts_after_the_mark_is_refused(world: World) -> None:
     await consumed(world)
     store = FaultyStore(world.table)
@@ -177,7 +167,6 @@ async def test_a_client_that_starts_after_the_mark_is_refused(world: World) -> N
     await world.until(lambda: again.texts == ["a", "b"])
 
 
-@in_virtual_time
 async def test_an_interrupted_reset_is_completed_by_the_next(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

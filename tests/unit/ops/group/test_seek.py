@@ -19,12 +19,11 @@ from kinesumer.wire import rows, shard_writes, writes
 from tests.support.faulty import DateAhead, FaultyStore
 from tests.support.operator import HIGH, LOW, MERGED, BeforeSeek, Operator, P, resharded
 from tests.support.row_edits import spoil
-from tests.support.world import APP, ARN, World, in_virtual_time
+from tests.support.world import APP, ARN, World
 
 # --- seeks of a stream ---
 
 
-@in_virtual_time
 async def test_a_seek_back_reads_ended_shards_again_parents_first(world: World) -> None:
     operator = await resharded(world)
     before = operator.rows
@@ -48,7 +47,6 @@ async def test_a_seek_back_reads_ended_shards_again_parents_first(world: World) 
     assert operator.rows[MERGED].owner == "s-c1"
 
 
-@in_virtual_time
 async def test_a_seek_to_latest_leaves_ended_shards(world: World) -> None:
     operator = await resharded(world)
     before = operator.rows
@@ -62,7 +60,6 @@ async def test_a_seek_to_latest_leaves_ended_shards(world: World) -> None:
         assert after[shard_id] == before[shard_id]
 
 
-@in_virtual_time
 async def test_a_seek_to_latest_goes_to_a_time_that_kinesis_has_reached(
     world: World,
 ) -> None:
@@ -73,7 +70,6 @@ async def test_a_seek_to_latest_goes_to_a_time_that_kinesis_has_reached(
     assert seeked.start.timestamp <= world.clock.wall()
 
 
-@in_virtual_time
 async def test_shards_without_a_row_get_the_position_too(world: World) -> None:
     operator = Operator(world)
     await operator.create_group()
@@ -87,7 +83,6 @@ async def test_shards_without_a_row_get_the_position_too(world: World) -> None:
     }
 
 
-@in_virtual_time
 async def test_unlisted_shards_are_unchanged(world: World) -> None:
     operator = await resharded(world)
     before = operator.rows
@@ -102,7 +97,6 @@ async def test_unlisted_shards_are_unchanged(world: World) -> None:
     }
 
 
-@in_virtual_time
 async def test_a_row_that_changes_meanwhile_is_seeked_as_it_is_then(
     world: World,
 ) -> None:
@@ -119,7 +113,6 @@ async def test_a_row_that_changes_meanwhile_is_seeked_as_it_is_then(
 @pytest.mark.parametrize(
     ("to", "shard_id"), [(Start.LATEST, None), (Start.TRIM_HORIZON, MERGED)]
 )
-@in_virtual_time
 async def test_a_shard_that_ends_before_it_is_seeked_remains_ended(
     world: World, to: Start, shard_id: str | None
 ) -> None:
@@ -137,7 +130,6 @@ async def seek_and_find_conflicts(operator: Operator, to: Start) -> list[ShardRo
     return await seek.conflicting_seeks(operator.context, [planned], seeked)
 
 
-@in_virtual_time
 async def test_the_last_of_two_seeks_reports_shards_of_the_other(world: World) -> None:
     operator, other = await resharded(world), Operator(world)
     conflicts: list[list[ShardRow]] = []
@@ -155,7 +147,6 @@ async def test_the_last_of_two_seeks_reports_shards_of_the_other(world: World) -
     assert await seek_and_find_conflicts(operator, time) == []
 
 
-@in_virtual_time
 async def test_a_seek_to_latest_reports_shards_that_another_reopened(
     world: World,
 ) -> None:
@@ -170,7 +161,6 @@ async def test_a_seek_to_latest_reports_shards_that_another_reopened(
     assert await seek_and_find_conflicts(operator, Start.LATEST) == []
 
 
-@in_virtual_time
 async def test_a_child_is_opened_if_its_parents_end_before_it_is_seeked(
     world: World,
 ) -> None:
@@ -185,7 +175,6 @@ async def test_a_child_is_opened_if_its_parents_end_before_it_is_seeked(
     assert operator.rows[MERGED].ready
 
 
-@in_virtual_time
 async def test_children_created_since_the_plan_are_seeked_with_their_parent(
     world: World,
 ) -> None:
@@ -208,7 +197,6 @@ async def test_children_created_since_the_plan_are_seeked_with_their_parent(
     }
 
 
-@in_virtual_time
 async def test_a_child_isnt_opened_while_a_parent_of_it_has_no_row_yet(
     world: World,
 ) -> None:
@@ -226,7 +214,6 @@ async def test_a_child_isnt_opened_while_a_parent_of_it_has_no_row_yet(
     assert not operator.rows[MERGED].ready
 
 
-@in_virtual_time
 async def test_a_seek_whose_response_is_lost_is_repeated(world: World) -> None:
     store = FaultyStore(world.table)
     operator = Operator(world, store)
@@ -238,7 +225,6 @@ async def test_a_seek_whose_response_is_lost_is_repeated(world: World) -> None:
     assert row.position is None
 
 
-@in_virtual_time
 async def test_a_plan_writes_nothing(world: World) -> None:
     operator = await resharded(world)
     await operator.join("c1")
@@ -249,7 +235,6 @@ async def test_a_plan_writes_nothing(world: World) -> None:
     assert {step.row.key.shard_id: step.row for step in planned.steps} == operator.rows
 
 
-@in_virtual_time
 async def test_clients_are_notified_of_a_seek(world: World) -> None:
     operator = await resharded(world)
     await operator.join("c1")
@@ -260,7 +245,6 @@ async def test_clients_are_notified_of_a_seek(world: World) -> None:
 # --- seeks of one shard ---
 
 
-@in_virtual_time
 async def test_one_shard_goes_to_a_position_that_exists(world: World) -> None:
     operator = Operator(world)
     world.put("a", "b")
@@ -275,7 +259,6 @@ async def test_one_shard_goes_to_a_position_that_exists(world: World) -> None:
     assert operator.rows == {P: row}
 
 
-@in_virtual_time
 async def test_one_shard_that_has_ended_isnt_seeked_alone(world: World) -> None:
     operator = await resharded(world)
     before = operator.rows
@@ -284,7 +267,6 @@ async def test_one_shard_that_has_ended_isnt_seeked_alone(world: World) -> None:
     assert operator.rows == before
 
 
-@in_virtual_time
 async def test_one_shard_that_waits_for_its_parents_still_waits(world: World) -> None:
     operator = Operator(world)
     world.kinesis.split("orders", P)
@@ -296,7 +278,6 @@ async def test_one_shard_that_waits_for_its_parents_still_waits(world: World) ->
 # --- seeks that are refused ---
 
 
-@in_virtual_time
 async def test_a_position_needs_its_shard(world: World) -> None:
     operator = Operator(world)
     await operator.create_group()
@@ -304,7 +285,6 @@ async def test_a_position_needs_its_shard(world: World) -> None:
         await operator.seek(Position("5"))
 
 
-@in_virtual_time
 async def test_a_stream_that_isnt_listed_yet_isnt_seeked(world: World) -> None:
     operator = Operator(world)
     stream = StreamRow(ARN, operator.stream.info.created_at, Start.TRIM_HORIZON)
@@ -313,7 +293,6 @@ async def test_a_stream_that_isnt_listed_yet_isnt_seeked(world: World) -> None:
         await operator.seek(Start.TRIM_HORIZON)
 
 
-@in_virtual_time
 async def test_a_recreated_stream_isnt_seeked(world: World) -> None:
     operator = Operator(world)
     await operator.create_group()

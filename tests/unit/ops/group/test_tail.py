@@ -24,7 +24,7 @@ from kinesumer.ops.group.records import ParentFirstOrder, Tail
 from kinesumer.ports import Reservation
 from kinesumer.testing.memory import MemorySource
 from tests.support.faulty import FaultySource
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 
 
 class EnoughError(Exception):
@@ -96,7 +96,6 @@ class Orders:
         return self.records
 
 
-@in_virtual_time
 async def test_children_come_after_their_parents(world: World) -> None:
     orders = Orders(world)
     orders.put(b"a", b"b", b"c")
@@ -110,7 +109,6 @@ async def test_children_come_after_their_parents(world: World) -> None:
     assert data[5] == b"f"
 
 
-@in_virtual_time
 async def test_pages_without_an_iterator_do_not_end_an_open_shard(world: World) -> None:
     orders = Orders(world)
     orders.source.without_iterator = 3
@@ -124,7 +122,6 @@ async def test_pages_without_an_iterator_do_not_end_an_open_shard(world: World) 
     assert message.startswith("shard shardId-000000000000 is open, but GetRecords")
 
 
-@in_virtual_time
 async def test_children_that_no_page_names_are_listed(world: World) -> None:
     orders = Orders(world)
     orders.source.names_children = False
@@ -136,7 +133,6 @@ async def test_children_that_no_page_names_are_listed(world: World) -> None:
     assert orders.messages == ["503; trying again"]
 
 
-@in_virtual_time
 async def test_a_split_while_it_reads_the_latest_is_followed(world: World) -> None:
     orders = Orders(world)
     orders.put(b"before")
@@ -150,7 +146,6 @@ async def test_a_split_while_it_reads_the_latest_is_followed(world: World) -> No
     assert sorted(data) == [b"a", b"b", b"c"]
 
 
-@in_virtual_time
 async def test_transient_errors_lose_nothing_and_are_reported_once(
     world: World,
 ) -> None:
@@ -167,7 +162,6 @@ async def test_transient_errors_lose_nothing_and_are_reported_once(
     assert orders.messages == ["503; trying again"]
 
 
-@in_virtual_time
 async def test_an_expired_iterator_continues_after_the_last_record(
     world: World,
 ) -> None:
@@ -180,7 +174,6 @@ async def test_an_expired_iterator_continues_after_the_last_record(
     assert await reading == [b"a", b"b"]
 
 
-@in_virtual_time
 async def test_latest_is_resolved_once(world: World) -> None:
     orders = Orders(world)
     reading = asyncio.create_task(orders.tail(1, Start.LATEST))
@@ -190,7 +183,6 @@ async def test_latest_is_resolved_once(world: World) -> None:
     assert await reading == [b"a"]
 
 
-@in_virtual_time
 async def test_expired_records_are_reported(world: World) -> None:
     orders = Orders(world)
     orders.put(b"a")
@@ -200,7 +192,6 @@ async def test_expired_records_are_reported(world: World) -> None:
     assert orders.messages == ["records older than the retention were lost: gone"]
 
 
-@in_virtual_time
 async def test_the_children_of_a_missing_shard_are_read(world: World) -> None:
     orders = Orders(world)
     orders.split()
