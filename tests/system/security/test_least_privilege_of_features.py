@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import pytest
 from botocore.session import get_session
@@ -35,9 +33,8 @@ from kinesumer.core.backoff import Backoff
 from kinesumer.handlers.dead_letters.letter import ReadableDeadLetters
 from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.schemas import GlueDecoder
-from kinesumer.testing import record
 from tests.integration.ops.cli.conftest import Run, error_text
-from tests.support.glue_registry import glue_data, serve_glue_registry
+from tests.support.glue_registry import decoded, glue_data, serve_glue_registry
 from tests.system.security.conftest import (
     ELSEWHERE,
     EXTERNAL_ID,
@@ -329,12 +326,6 @@ def enforced_policies() -> Iterator[None]:
         yield
 
 
-async def decoded(id: UUID) -> object:
-    decode = GlueDecoder()
-    value = decode(record(glue_data(id, b"5")))
-    return await value if inspect.isawaitable(value) else value
-
-
 async def test_schemas_are_read_with_exactly_their_policy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -346,7 +337,7 @@ async def test_schemas_are_read_with_exactly_their_policy(
             "AWS_SECRET_ACCESS_KEY": "secret",
         }.items():
             monkeypatch.setenv(name, value)
-        id = registry.register("JSON", "{}")
+        data = glue_data(registry.register("JSON", "{}"), b"5")
         iam = get_session().create_client("iam")
         # Not "client": moto keeps the users of other tests of this process.
         user = {"UserName": "schema-client"}
@@ -358,7 +349,7 @@ async def test_schemas_are_read_with_exactly_their_policy(
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
         with enforced_policies():
-            assert await decoded(id) == 5
+            assert await decoded(GlueDecoder(), data) == 5
         iam.delete_user_policy(**policy)
         # moto denies calls of Glue in a format that SDKs don't expect, so the error
         # isn't an AccessDeniedError.
@@ -366,4 +357,4 @@ async def test_schemas_are_read_with_exactly_their_policy(
             enforced_policies(),
             pytest.raises(FatalError, match="authorized to perform: glue:GetSchema"),
         ):
-            await decoded(id)
+            await decoded(GlueDecoder(), data)
