@@ -6,8 +6,6 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,12 +19,7 @@ from kinesumer.producer.record_producer import STRATEGY_SECONDS
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
 from tests.support.toy_stream import ToyStream
-
-
-def run(work: Coroutine[Any, Any, object], seed: int = 1) -> None:
-    loop = VirtualLoop(random.Random(seed))
-    loop.run(work)
-    assert not loop.failures
+from tests.support.world import run
 
 
 def numbered(count: int) -> list[Entry]:
@@ -312,9 +305,7 @@ def test_the_kcl_reads_each_record_once_and_in_order_during_reshards(
                 data = [r.data for _, r in read if r.partition_key == key]
                 assert data == sorted(data)
 
-    loop = VirtualLoop(random.Random(seed))
-    loop.run(work())
-    assert not loop.failures
+    run(work(), seed)
 
 
 def test_records_are_not_put_again_if_no_reshard_is_listed(
