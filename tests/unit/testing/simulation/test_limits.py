@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kinesumer.coordination import pauses
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.model.rows import Key
@@ -33,7 +34,7 @@ from kinesumer.testing.simulation.network import (
     NetworkConditions,
 )
 from kinesumer.testing.simulation.scenarios import Scenario
-from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.testing.simulation.simulation import Operator, Simulation
 from kinesumer.wire.rows import timestamp_text
 from tests.support.world import SHARD
 from tests.unit.testing.simulation.checked_trace import Trace
@@ -244,6 +245,18 @@ def test_l9_a_shard_that_nobody_claims(monkeypatch: pytest.MonkeyPatch) -> None:
         settle(wait)
 
 
+def test_l9_a_paused_shard_keeps_its_place_in_its_client() -> None:
+    async def pause(sim: Simulation, _: LivenessMonitor) -> None:
+        owned = next(iter(sim.processes[0].owned_shards()))
+        where = "stream-0", owned.key.shard_id
+        Operator(sim, "pause", lambda o: pauses.pause(o.context, *where, "test"))
+        await asyncio.sleep(200)
+        assert not list(sim.processes[0].owned_shards())
+
+    few = {"max_shards": 1}
+    settle(pause, Scenario(members=1, shards=(3,), faults="none", config=few))
+
+
 def test_l10_a_client_that_is_degraded_without_cause() -> None:
     async def degrade(sim: Simulation, _: LivenessMonitor) -> None:
         group = sim.processes[0].group
@@ -356,6 +369,16 @@ def test_l13_a_loss_in_silence(message: str) -> None:
 
     with pytest.raises(ViolationError, match=r"L13.*without a warning"):
         settle(expire, replace(SCENARIO, retention_seconds=120.0))
+
+
+def test_l13_a_loss_before_the_position_is_not_known_to_the_owner() -> None:
+    async def seek(sim: Simulation, monitor: LivenessMonitor) -> None:
+        trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
+        trace.done[0] = 0  # as after a seek to the beginning
+        sim.expire("stream-0", 0.0)
+        monitor.whole(SHARD, "stream-0")
+
+    settle(seek, replace(SCENARIO, retention_seconds=120.0))
 
 
 def test_l13_a_loss_that_was_may_be_logged() -> None:
