@@ -175,8 +175,11 @@ class StaleLeases:
 
     @property
     def keys(self) -> Set[ShardKey]:
-        """The shards whose rows may name this session although it doesn't hold them."""
-        return self._known.keys()
+        """The shards that this session may own, or may get by a delayed claim.
+
+        An ended shard can't be claimed, unless it is read again.
+        """
+        return {key for key, (row, _) in self._known.items() if not row.ended}
 
     def add(self, row: ShardRow) -> None:
         """Record a shard whose row may name this session although it isn't held."""
@@ -217,6 +220,8 @@ class StaleLeases:
         elif now is not None and now.epoch > row.epoch:
             # After a later claim or seek, no delayed claim can be applied any more.
             self.forget(row.key)
+        elif now is not None:
+            self._known[row.key] = now, until
 
 
 class IsolationGuard:

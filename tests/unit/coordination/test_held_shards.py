@@ -156,6 +156,18 @@ async def test_a_seeked_shard_that_another_claimed_takes_no_room_of_max_shards(
     assert not stale.keys
 
 
+async def test_an_ended_shard_that_a_late_claim_lost_takes_no_room_of_max_shards(
+    world: World,
+) -> None:
+    owner = await Owner(world, max_shards=1).begin()
+    stale = owner.coordinator.shards.stale
+    stale.add(owner.row())
+    assert stale.keys
+    await change(world, P, ended=True, owner="")
+    await stale.release((), [], ())
+    assert not stale.keys
+
+
 async def test_a_late_claim_that_a_pause_refused_is_released(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
