@@ -59,12 +59,12 @@ WITH_ROLES = (
 
 async def handle_until(accounts: Accounts, letters: Path, evidence: Evidence) -> None:
     """Let a handler fail and hang until the watchdog acts, then deny all calls."""
-    hung = asyncio.Event()
+    hung, reported = asyncio.Event(), asyncio.Event()
 
     async def handle(record: Record) -> None:
         if record.data == b"2":
             hung.set()
-            await asyncio.sleep(1.0)
+            await reported.wait()
         raise ValueError(f"{client!r} {record!r} {accounts.streams!r}")
 
     config = replace(QUICK, max_processing_seconds=0.3)
@@ -85,6 +85,7 @@ async def handle_until(accounts: Accounts, letters: Path, evidence: Evidence) ->
                 await hung.wait()
                 while not any(b"at:\n" in text for text in evidence.texts("logs")):
                     await asyncio.sleep(0.05)
+            reported.set()
             evidence.add_objects(client)
             accounts.aws.deny("*")
             await running
