@@ -62,7 +62,7 @@ from kinesumer.ports import Reservation
 from kinesumer.runtime.tasks import timeout
 from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.put_records import Entry, EntryResult, decode_results
-from kinesumer.wire.records import decode_iterator, decode_page
+from kinesumer.wire.records import decode_columns, decode_iterator, decode_page
 
 Answer = TypeVar("Answer")
 T = TypeVar("T")
@@ -155,22 +155,8 @@ class KinesisSource(PollingSource):
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raise ExpiredIteratorError or SourceThrottledError."""
-        page, _ = await self.read(iterator, limit, _decode, reservation)
-        return page
-
-    async def read(
-        self,
-        iterator: str,
-        limit: int,
-        decode: Callable[[bytearray], tuple[Page, T]],
-        reservation: Reservation | None = None,
-    ) -> tuple[Page, T]:
-        """Return the next page, and what ``decode`` makes of it besides.
-
-        Spark decodes pages into columns. If a page has neither an iterator nor
-        children, ``decode`` must return its records in the page. Raise as
-        ``get_records()`` does.
-        """
+        takes_columns = reservation is not None and reservation.takes_columns
+        decode = decode_columns if takes_columns else decode_page
         with refusal_errors("GetRecords", SourceUnavailableError):
             return await self._read_confirmed(
                 iterator, lambda place: self._page(place, limit, decode, reservation)
@@ -180,9 +166,9 @@ class KinesisSource(PollingSource):
         self,
         iterator: str,
         limit: int,
-        decode: Callable[[bytearray], T],
+        decode: Callable[[bytearray], Page],
         reservation: Reservation | None,
-    ) -> T:
+    ) -> Page:
         body = partial(self._body, iterator, limit, reservation)
         if reservation is None or not self._cbor.is_usable:
             return decode(await body())
@@ -378,7 +364,3 @@ class KinesisSource(PollingSource):
             )
         if info.status == "CREATING":
             raise SourceUnavailableError(f"stream {info.arn} is being created: wait")
-
-
-def _decode(body: bytearray) -> tuple[Page, None]:
-    return decode_page(body), None

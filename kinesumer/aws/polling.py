@@ -80,6 +80,7 @@ class PatientReservation:
 
     def __init__(self, reservation: Reservation) -> None:
         self._reservation = reservation
+        self.takes_columns: bool = reservation.takes_columns
         self.limit: timeout
         self.has_begun = False  # whether the response's head has arrived
 
@@ -140,12 +141,11 @@ class PollingSource(Polled):
             raise
 
     async def _read_confirmed(
-        self, iterator: str, read: Callable[[str], Awaitable[tuple[Page, T]]]
-    ) -> tuple[Page, T]:
+        self, iterator: str, read: Callable[[str], Awaitable[Page]]
+    ) -> Page:
         """Return a page, which has no iterator only if the shard has ended.
 
-        ``read`` requests the page at an iterator of Kinesis. If a page lacks an
-        iterator and children, it must contain its records as objects.
+        ``read`` requests the page at an iterator of Kinesis.
         """
         shard_id, _, place = iterator.rpartition(" ")
         if place.startswith(_AFTER):
@@ -153,29 +153,29 @@ class PollingSource(Polled):
             place = await self._find(shard_id, position)
         was_closed = False
         while True:
-            page, result = await self._read_listed(shard_id, place, read)
+            page = await self._read_listed(shard_id, place, read)
             match after_page(page, was_closed=was_closed):
                 case NextStep.READ_ON:
                     following = f"{shard_id} {page.next_iterator}"
-                    return page._replace(next_iterator=following), result
+                    return page._replace(next_iterator=following)
                 case NextStep.READ_AFTER_LAST:
                     last = page.records[-1].sequence_number
                     following = f"{shard_id} {_AFTER}{last}"
-                    return page._replace(next_iterator=following), result
+                    return page._replace(next_iterator=following)
                 case NextStep.END:
-                    return page, result
+                    return page
             shard = find(await self.list_shards(), shard_id)
             was_closed = shard is not None and shard.closed
             if not was_closed:
                 page = page._replace(next_iterator=iterator, is_unconfirmed=True)
-                return page, result
+                return page
 
     async def _read_listed(
         self,
         shard_id: str,
         place: str,
-        read: Callable[[str], Awaitable[tuple[Page, T]]],
-    ) -> tuple[Page, T]:
+        read: Callable[[str], Awaitable[Page]],
+    ) -> Page:
         try:
             return await read(place)
         except ShardMissingError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kinesumer.consuming.owned_shard import OwnedShard
@@ -32,7 +32,9 @@ class BatchBuilder:
         self._owned, self._context = owned, context
         self._batch_records = max(1, context.config.max_uncommitted_records // 2)
 
-    def build(self, records: list[Record], millis_behind: int) -> list[FetchedBatch]:
+    def build(
+        self, records: Sequence[Record], millis_behind: int
+    ) -> list[FetchedBatch]:
         """Return the batches of records of which none is an aggregate.
 
         Raise SourceUnavailableError if the system refuses the memory for them. Then
@@ -42,7 +44,9 @@ class BatchBuilder:
             opened = with_source(records, self._owned.source)
             return list(self._batches(opened, millis_behind))
 
-    def open(self, records: list[Record], millis_behind: int) -> Iterator[OpenedStep]:
+    def open(
+        self, records: Sequence[Record], millis_behind: int
+    ) -> Iterator[OpenedStep]:
         """Open aggregates step by step, and yield the batches of their user records.
 
         Remove the records from their list as they are opened. Count the user records
@@ -104,7 +108,7 @@ class BatchBuilder:
             size = memory_size(part)
             yield handout.FetchedBatch(part, millis_behind, size, end, self._owned)
 
-    def _skip(self, records: list[Record]) -> list[Record]:
+    def _skip(self, records: Sequence[Record]) -> Sequence[Record]:
         """Drop records up to the checkpoint, or those that arrived before the start."""
         # A checkpoint may lie inside an aggregate, which Kinesis returns whole. An
         # iterator for a time may begin too early, since the service may round the time.
@@ -118,10 +122,11 @@ class BatchBuilder:
         return []
 
 
-def _taken(records: list[Record]) -> Iterator[Record]:
+def _taken(records: Sequence[Record]) -> Iterator[Record]:
     """Yield records, and remove them from their list, so that memory becomes free."""
     rest = deque(records)
-    records.clear()
+    if isinstance(records, list):
+        records.clear()
     while rest:
         yield rest.popleft()
 

@@ -7,7 +7,7 @@ user code gets one record at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.page_fetch import PageFetch, Retry
@@ -97,7 +97,7 @@ class ShardReader:
         return self._context.clock.now() if place.is_pushed else next_at
 
     async def _queue(
-        self, records: list[Record], millis_behind: int, fetch: PageFetch
+        self, records: Sequence[Record], millis_behind: int, fetch: PageFetch
     ) -> None:
         builder = self._place.builder
         if not has_aggregates(records):

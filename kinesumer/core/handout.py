@@ -18,6 +18,7 @@ from kinesumer.model.records import (
     Batch,
     Record,
     Source,
+    data_size,
     memory_size,
 )
 
@@ -71,7 +72,7 @@ S = TypeVar("S", bound=Shard)
 class FetchedBatch(Generic[S]):
     """Fetched records of one shard."""
 
-    records: list[Record]
+    records: Sequence[Record]
     millis_behind: int
     size: int  # bytes in memory
     # The checkpoint to store when all records are done. None means the last record's
@@ -82,20 +83,20 @@ class FetchedBatch(Generic[S]):
     def __len__(self) -> int:
         return len(self.records)
 
-    def with_records(self, records: list[Record]) -> FetchedBatch[S]:
+    def with_records(self, records: Sequence[Record]) -> FetchedBatch[S]:
         """Return a copy of the batch with only these records."""
         size = memory_size(records)
         return FetchedBatch(records, self.millis_behind, size, self.end, self.owned)
 
-    def for_user(self, records: list[Record]) -> Batch:
+    def for_user(self, records: Sequence[Record], kind: type[Batch] = Batch) -> Batch:
         """Return a public batch with these records."""
-        return Batch(records, self.millis_behind, self.owned.source)
+        return kind(records, self.millis_behind, self.owned.source)
 
     def data_bytes(self, first: int, stop: int) -> int:
         """Return the size of the data of some of the records."""
         if stop - first == len(self.records):
             return self.size - RECORD_OVERHEAD_BYTES * stop
-        return sum([len(r.data) for r in self.records[first:stop]])
+        return data_size(self.records[first:stop])
 
 
 class Loop:
@@ -236,13 +237,13 @@ class Handout(Generic[S]):
         self._held_back, self.in_hand = 0, 1
         return self.ahead
 
-    def whole(self, now: float) -> Batch:
+    def whole(self, now: float, kind: type[Batch] = Batch) -> Batch:
         """Hand out all remaining records of the batch at once."""
         self._enter(Phase.IN_HAND)
         rest = self._rest()
         self.ahead, self._held_back = iter(()), 0
         self.in_hand, self.busy_since = len(rest), now
-        return self.batch.for_user(rest)
+        return self.batch.for_user(rest, kind)
 
     def keep_back(self, batch: Batch | None = None, index: int = 0) -> None:
         """Take back the last record, or a batch's records from an index.
@@ -306,7 +307,7 @@ class Handout(Generic[S]):
         self.size -= part.size
         return part
 
-    def _rest(self) -> list[Record]:
+    def _rest(self) -> Sequence[Record]:
         handed, records = self.handed, self.batch.records
         if not handed:
             return records

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from operator import attrgetter
 
 from kinesumer.model.positions import WHOLE_RECORD, Position
-from kinesumer.model.records import Record
+from kinesumer.model.records import PackedRecords, Record
 from kinesumer.model.rows import Deaths, ShardRow
 
 
@@ -98,6 +99,22 @@ class Progress:
         if batch.first + index == self.done:
             self._advance(self.done + 1)
         return True
+
+    def mark_between(self, first: Position, last: Position) -> bool:
+        """Mark the records from one position to another; return as ``mark()`` does."""
+        is_new = False
+        begin = bisect_left(self._batches, first.order, key=_last_order)
+        for batch in islice(self._batches, begin, None):
+            start = bisect_left(batch.records, first.order, key=_order)
+            stop = bisect_right(batch.records, last.order, key=_order)
+            start = max(start, self.done - batch.first)
+            if start >= stop:
+                break
+            is_new = is_new or 0 in batch.marks[start:stop]
+            batch.marks[start:stop] = b"\1" * (stop - start)
+        if is_new and self._batch_of(self.done).is_marked(self.done):
+            self._advance(self.done)
+        return is_new
 
     def mark_offsets(self, offsets: Sequence[int]) -> None:
         """Mark the records at these offsets as done."""
@@ -256,6 +273,9 @@ class _Batch:
 
     def forget_data(self) -> None:
         """Release the records' data, and keep their positions and arrivals."""
+        if isinstance(self.records, PackedRecords):
+            self.records = self.records.without_data()
+            return
         self.records = [
             Record(
                 record.sequence_number,

@@ -28,7 +28,7 @@ class Work(Generic[S]):
 
     # The batch of the newest of these records.
     batch: FetchedBatch[S]
-    records: list[Record]
+    records: Sequence[Record]
     # Indexes of the records among all delivered records of the shard, from 0.
     offsets: Sequence[int]
     size: int  # bytes in memory
@@ -48,7 +48,7 @@ class Work(Generic[S]):
         """The first record that isn't done; the last record if all are done."""
         return self.records[min(self.done, len(self.records) - 1)]
 
-    def up_to(self, stop: int) -> list[Record]:
+    def up_to(self, stop: int) -> Sequence[Record]:
         """Return the remaining records up to ``stop``."""
         records = self.records
         return (

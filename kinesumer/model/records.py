@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, overload
 
@@ -13,8 +15,6 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Shard, ShardKey, stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow
 
     # typing.TypeVar has defaults (PEP 696) only since Python 3.13. With the default,
@@ -216,6 +216,23 @@ def decode_error(record: Record[Any], cause: BaseException) -> DecodeError:
     )
 
 
+class PackedRecords(Sequence[Record]):
+    """Records that aren't objects: each becomes one when it is asked for."""
+
+    __slots__ = ("source",)
+
+    source: Source | None  # the source of all records
+
+    @property
+    @abstractmethod
+    def data_bytes(self) -> int:
+        """The size of the records' data."""
+
+    @abstractmethod
+    def without_data(self) -> Sequence[Record]:
+        """Return the records with their positions and arrivals, but without data."""
+
+
 class Batch(Generic[T_co]):
     """Records of one shard, in order.
 
@@ -226,9 +243,9 @@ class Batch(Generic[T_co]):
     __slots__ = ("_source", "millis_behind", "records")
 
     def __init__(
-        self, records: list[Record[T_co]], millis_behind: int, source: Source
+        self, records: Sequence[Record[T_co]], millis_behind: int, source: Source
     ) -> None:
-        self.records: list[Record[T_co]] = records
+        self.records: Sequence[Record[T_co]] = records
         self.millis_behind: int = millis_behind
         self._source = source
 
@@ -289,7 +306,7 @@ class Batch(Generic[T_co]):
 class Page(NamedTuple):
     """A GetRecords response whose aggregates aren't unpacked yet."""
 
-    records: list[Record]
+    records: Sequence[Record]
     # From a StreamSource, None means that the shard is closed and nothing follows. In a
     # response, it may also be missing without a reason: see ``core.lineage``.
     next_iterator: str | None
@@ -308,4 +325,11 @@ class Page(NamedTuple):
 
 def memory_size(records: Sequence[Record]) -> int:
     """Return the approximate memory of records in bytes."""
-    return sum([len(r.data) for r in records]) + RECORD_OVERHEAD_BYTES * len(records)
+    return data_size(records) + RECORD_OVERHEAD_BYTES * len(records)
+
+
+def data_size(records: Sequence[Record]) -> int:
+    """Return the size of the records' data in bytes."""
+    if isinstance(records, PackedRecords):
+        return records.data_bytes
+    return sum([len(r.data) for r in records])

@@ -79,7 +79,9 @@ class ShardPages:
             self._position = Position(page.records[-1].sequence_number)
         return page
 
-    async def opened(self, records: Sequence[Record]) -> AsyncIterator[list[Record]]:
+    async def opened(
+        self, records: Sequence[Record]
+    ) -> AsyncIterator[Sequence[Record]]:
         """Yield the user records of a page's records, with aggregates opened."""
         for step in open_in_steps(records, self._page_source):
             await asyncio.sleep(0)  # opening takes long: let other tasks run

@@ -6,11 +6,9 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import pyarrow as pa
 
-from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.consuming.prefetch import PAGE_RECORDS
 from kinesumer.core.batch_ranges import seen_at
 from kinesumer.core.congestion import FULL_PAGE_BYTES
@@ -32,7 +30,7 @@ from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.planning.data_loss import DataLoss, holds_all_after
 from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.process_cache import IteratorCache, Paces
-from kinesumer.spark.rows import Columns, RangeFilter, RecordRows, Rows, parse
+from kinesumer.spark.rows import Columns, RangeFilter, RecordRows, Rows, rows_of
 
 # The task fails if Kinesis doesn't answer for this long.
 GIVE_UP_SECONDS = 600.0
@@ -165,7 +163,7 @@ class RangeFetcher:
             )
         page = await self._pushed.get_records(self._iterator, PAGE_RECORDS)
         deaggregate = self._context.options.deaggregate
-        return page, RecordRows(page.records, deaggregate=deaggregate)
+        return page, rows_of(page, deaggregate=deaggregate)
 
     def _poll_instead(self, reason: str) -> None:
         """Poll what is left of the range, and let polling decide about errors."""
@@ -188,11 +186,9 @@ class RangeFetcher:
         if self._iterator is None:
             self._iterator = await self._begin(source)
         limit = self._pacing.page_records(PAGE_RECORDS)
-        if isinstance(source, KinesisSource):
-            decode = partial(parse, deaggregate=deaggregate)
-            return await source.read(self._iterator, limit, decode, ReservedForAny())
-        page = await source.get_records(self._iterator, limit)
-        return page, RecordRows(page.records, deaggregate=deaggregate)
+        room = ReservedForAny(takes_columns=True)
+        page = await source.get_records(self._iterator, limit, room)
+        return page, rows_of(page, deaggregate=deaggregate)
 
     async def _begin(self, source: StreamSource) -> str:
         await self._check_trimmed(source)

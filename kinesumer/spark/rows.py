@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,16 +12,13 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
-from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.columns import RecordColumns
 from kinesumer.model.positions import After, At, End, Position, number_order
 from kinesumer.model.records import Fence, Page, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, stream_name
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import ShardRange
-from kinesumer.wire.aggregation import MAGIC, open_in_steps
-from kinesumer.wire.cbor import compiled, is_map
-from kinesumer.wire.fields import is_sequence_number
-from kinesumer.wire.records import UNDECODED, Body, decode_page, page_of
+from kinesumer.wire.aggregation import open_in_steps
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -114,59 +110,34 @@ class Slice(NamedTuple):
     last: Position | None = None
 
 
-def parse(body: Body, *, deaggregate: bool) -> tuple[Page, Rows]:
-    """Return a GetRecords answer as a page and its rows.
-
-    The rows are TableRows if the answer is in CBOR, all its records have the same
-    fields, and none is an aggregate that must be deaggregated. The page then has no
-    records. Otherwise, the rows are RecordRows, as for an answer that lacks an iterator
-    and children. Raises SourceUnavailableError for an invalid answer.
-    """
-    if compiled is not None and is_map(body):
-        with suppress(SourceUnavailableError, *UNDECODED):
-            table = TableRows(*compiled.read_columns(body, MAGIC))
-            page = page_of([], table.fields, body)
-            is_usual = page.next_iterator is not None or page.children
-            if is_usual and not (deaggregate and table.has_aggregate):
-                return page, table
-    page = decode_page(body)
-    return page, RecordRows(page.records, deaggregate=deaggregate)
+def rows_of(page: Page, *, deaggregate: bool) -> Rows:
+    """Return a page's records as rows."""
+    if isinstance(page.records, RecordColumns):
+        return TableRows(page.records)
+    return RecordRows(page.records, deaggregate=deaggregate)
 
 
 class TableRows:
     """The records of a page as Arrow columns, without an object per record."""
 
-    def __init__(
-        self,
-        count: int,
-        has_aggregate: bool,
-        buffers: Sequence[bytes],
-        fields: dict[str, object],
-    ) -> None:
-        """Raise ValueError if a sequence number is invalid.
-
-        ``buffers`` are those of the columns. The buffers of keys are empty if no record
-        has one.
-        """
-        self._count = count
-        self.has_aggregate = has_aggregate
-        self.fields = fields  # of the answer, without its records
-        self._numbers = self._column(pa.string(), *buffers[:2])
-        for number in (self._numbers[0], self._numbers[-1]):
-            if not is_sequence_number(number.as_py()):
-                raise ValueError("a sequence number that is not a number")
-        keys = pa.nulls(count, pa.string())
-        if buffers[2]:
-            keys = self._column(pa.string(), *buffers[2:4])
-        self._arrivals = self._column(TIMESTAMP, buffers[6])
+    def __init__(self, records: RecordColumns) -> None:
+        buffers = records.buffers
+        self._count = len(records)
+        self._numbers = self._column(
+            pa.string(), buffers.number_offsets, buffers.numbers
+        )
+        keys = pa.nulls(self._count, pa.string())
+        if buffers.key_offsets:
+            keys = self._column(pa.string(), buffers.key_offsets, buffers.keys)
+        self._arrivals = self._column(TIMESTAMP, buffers.arrival_micros)
         self._columns = {
             "partition_key": keys,
-            "data": self._column(pa.binary(), *buffers[4:6]),
+            "data": self._column(pa.binary(), buffers.data_offsets, buffers.data),
             "sequence_number": self._numbers,
             "arrived_at": self._arrivals,
         }
         # The size of keys and data.
-        self.payload: int = len(buffers[3]) + len(buffers[5])
+        self.payload: int = len(buffers.keys) + len(buffers.data)
 
     def _column(self, type_: pa.DataType, *buffers: bytes) -> pa.Array:
         parts = [None, *map(pa.py_buffer, buffers)]
@@ -198,7 +169,7 @@ class TableRows:
 class RecordRows:
     """The records of a page as Record objects, which may be aggregates."""
 
-    def __init__(self, records: list[Record], *, deaggregate: bool) -> None:
+    def __init__(self, records: Sequence[Record], *, deaggregate: bool) -> None:
         self._records, self._deaggregate = records, deaggregate
         # The aggregates that ``batch()`` couldn't open.
         self.unopened: list[Record] = []
@@ -238,7 +209,7 @@ class RecordRows:
 
 
 def _rows_of(
-    records: list[Record], shard: ShardKey, columns: Columns
+    records: Sequence[Record], shard: ShardKey, columns: Columns
 ) -> pa.RecordBatch:
     seconds = [record.approximate_arrival_timestamp for record in records]
     micros = [None if s is None else round(s * 1e6) for s in seconds]
@@ -253,7 +224,7 @@ def _rows_of(
     return columns.batch(shard, values, len(records))
 
 
-def _within(records: list[Record], slice_: Slice) -> list[Record]:
+def _within(records: Sequence[Record], slice_: Slice) -> Sequence[Record]:
     if slice_.after is not None:
         records = [record for record in records if record.position > slice_.after]
     if slice_.last is not None:

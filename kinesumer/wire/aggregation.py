@@ -19,11 +19,11 @@ MD5 digest::
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import md5
 from typing import NamedTuple
 
-from kinesumer.model.records import Record, Source
+from kinesumer.model.records import PackedRecords, Record, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire.aggregate_readers import (
     KEPT_TEXTS,
@@ -45,7 +45,7 @@ KEYS_HASHED = 8
 class OpenedRecords(NamedTuple):
     """User records of a page."""
 
-    records: list[Record]
+    records: Sequence[Record]
     # The sequence number of the last Kinesis record, even if this held no user record.
     # When all user records are done, the shard is done up to this number. None if there
     # are no records, or if the last one is not the last of its Kinesis record.
@@ -159,16 +159,21 @@ class _Frame:
             return
 
 
-def with_source(records: list[Record], source: Source) -> OpenedRecords:
+def with_source(records: Sequence[Record], source: Source) -> OpenedRecords:
     """Set every record's source, and leave aggregates unopened."""
-    for record in records:
-        record.source = source
+    if isinstance(records, PackedRecords):
+        records.source = source
+    else:
+        for record in records:
+            record.source = source
     last = records[-1].sequence_number if records else None
     return OpenedRecords(records, last, 0, [])
 
 
-def has_aggregates(records: list[Record]) -> bool:
+def has_aggregates(records: Sequence[Record]) -> bool:
     """Return whether any data begins like an aggregate."""
+    if isinstance(records, PackedRecords):
+        return False  # a page with aggregates is read as objects
     # A comparison takes a quarter of the time of startswith(), and leaves few records
     # for which startswith() is needed.
     high = [record.data for record in records if record.data >= MAGIC]

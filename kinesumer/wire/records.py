@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import msgspec
 
 from kinesumer.errors import SourceUnavailableError
+from kinesumer.model.columns import Buffers, RecordColumns
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard
+from kinesumer.wire.aggregation import MAGIC
 from kinesumer.wire.cbor import compiled, is_map
 from kinesumer.wire.fields import is_sequence_number
 
@@ -81,7 +85,23 @@ def decode_page(body: Body) -> Page:
     return page
 
 
-def page_of(records: list[Record], fields: dict[str, object], body: Body) -> Page:
+def decode_columns(body: Body) -> Page:
+    """Return the page in a body with its records as columns, if it can have them.
+
+    The records are objects if the body isn't in CBOR, if one of them is an aggregate,
+    or if they do not have the same fields. Raise errors as ``decode_page()`` does.
+    """
+    if compiled is not None and is_map(body):
+        with suppress(SourceUnavailableError, *UNDECODED):
+            _, has_aggregate, buffers, fields = compiled.read_columns(body, MAGIC)
+            if not has_aggregate:
+                records = RecordColumns(Buffers(*buffers))
+                check_records(records, body, _CALL)
+                return page_of(records, fields, body)
+    return decode_page(body)
+
+
+def page_of(records: Sequence[Record], fields: dict[str, object], body: Body) -> Page:
     """Return a page with these records and the other fields of a response in CBOR.
 
     Raise msgspec.ValidationError or SourceUnavailableError if a field is invalid.
@@ -89,7 +109,7 @@ def page_of(records: list[Record], fields: dict[str, object], body: Body) -> Pag
     return _page(records, msgspec.convert(fields, _Fields), body)
 
 
-def _page(records: list[Record], fields: _Fields, body: Body) -> Page:
+def _page(records: Sequence[Record], fields: _Fields, body: Body) -> Page:
     return Page(
         records,
         fields.next_shard_iterator or None,
@@ -126,7 +146,7 @@ def payload_bytes(page: Page) -> int:
     return max(0, (page.wire_bytes - JSON_RECORD_BYTES * len(page.records)) * 3 // 4)
 
 
-def check_records(records: list[Record], body: Buffer, call: str) -> None:
+def check_records(records: Sequence[Record], body: Buffer, call: str) -> None:
     """Raise SourceUnavailableError if the records are not from Kinesis."""
     # Checking each record would take as much time as decoding. The first and the last
     # record suffice to show whether Kinesis has sent the page.

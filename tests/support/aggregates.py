@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import md5
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ WHOLE = Source(
 )
 
 
-def open_records(records: list[Record], source: Source) -> OpenedRecords:
+def open_records(records: Sequence[Record], source: Source) -> OpenedRecords:
     """Return a page's records with all aggregates opened, as its steps do."""
     as_read = with_source(records, source)
     if not has_aggregates(records):
@@ -114,7 +115,7 @@ def kinesis_record(data: bytes, number: str = "495") -> Record:
     return Record(number, data, "first key", 1.5e9)
 
 
-def opened(data: bytes) -> list[Record] | None:
+def opened(data: bytes) -> Sequence[Record] | None:
     """Return the user records in a Kinesis record, or None if it isn't an aggregate."""
     record = kinesis_record(data)
     result = open_records([record], WHOLE).records

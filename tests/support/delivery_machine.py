@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,7 +87,7 @@ class Driver:
         return owned.progress.done
 
 
-def numbers(records: list[Record]) -> list[int]:
+def numbers(records: Sequence[Record]) -> list[int]:
     return [int(record.sequence_number) for record in records]
 
 

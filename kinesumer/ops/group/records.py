@@ -184,10 +184,10 @@ class _Scan:
         return page
 
 
-def _after(start: Position | Start, records: list[Record]) -> list[Record]:
+def _after(start: Position | Start, records: Sequence[Record]) -> list[Record]:
     """Return records without parts of an aggregate that precede the start."""
     if isinstance(start, Start):
-        return records
+        return list(records)
     return [record for record in records if record.position > start]
 
 

@@ -247,15 +247,14 @@ class MemorySource(PollingSource):
     ) -> Page:
         """Return the next page. Raises ExpiredIteratorError, ShardThrottledError."""
 
-        async def read(place: str) -> tuple[Page, None]:
+        async def read(place: str) -> Page:
             page = await self._page(place, limit)
             if reservation is not None:
                 await _fit(reservation, page.wire_bytes)
             await self._arrival(page)
-            return page, None
+            return page
 
-        page, _ = await self._read_confirmed(iterator, read)
-        return page
+        return await self._read_confirmed(iterator, read)
 
     async def _page(self, iterator: str, limit: int) -> Page:
         return await self.call(partial(self.get_records_now, iterator, limit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -70,7 +70,7 @@ class FaultyUserCode:
         self._faults_ended.set()
         self.unhang()
 
-    async def run(self, records: list[Record], batch: Batch | None = None) -> None:
+    async def run(self, records: Sequence[Record], batch: Batch | None = None) -> None:
         """Handle some records. Raises UserError."""
         if (key := self._world.deadly.first_of(records)) is not None:
             self._world.killed(self._machine, key)
@@ -257,7 +257,9 @@ class UserSide:
     async def _handle_batch(self, batch: Batch) -> None:
         await self._handle(batch.records, batch)
 
-    async def _handle(self, records: list[Record], batch: Batch | None = None) -> None:
+    async def _handle(
+        self, records: Sequence[Record], batch: Batch | None = None
+    ) -> None:
         world, checker, fence = self._world, self._checker, records[0].fence
         for record in records:
             self._report(record)

@@ -16,6 +16,7 @@ from kinesumer.aws.http.connection import (
     Connection,
     MalformedAnswerError,
 )
+from kinesumer.ports import ReservedForAny
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -249,7 +250,7 @@ async def test_what_nobody_asked_for_closes_the_connection() -> None:
 # --- answers that there is no room for yet -------------------------------------------
 
 
-class Room:
+class Room(ReservedForAny):
     """A memory reservation of some bytes, which grows when the test allows it."""
 
     def __init__(self, size: int) -> None:

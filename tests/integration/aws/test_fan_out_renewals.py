@@ -22,6 +22,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import FanOutUse, Start
+from kinesumer.ports import ReservedForAny
 from kinesumer.wire.event_stream import Frame
 from tests.support.scripted_fan_out import (
     POLLED,
@@ -112,7 +113,7 @@ async def test_a_shard_that_has_ended_leaves_no_subscription(world: World) -> No
 # --- memory ---
 
 
-class Room:
+class Room(ReservedForAny):
     """A reservation that grows when the test says so, else has no room."""
 
     def __init__(self, size: int = 0) -> None:

@@ -18,6 +18,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Stream
+from kinesumer.ports import ReservedForAny
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.cbor import encode
 from tests.integration.aws.stub import AwsStub
@@ -29,7 +30,7 @@ JSON_TYPE = "application/x-amz-json-1.1"
 EMPTY = {"Records": [], "NextShardIterator": "next", "MillisBehindLatest": 5}
 
 
-class Room:
+class Room(ReservedForAny):
     """A memory reservation for any answer."""
 
     def covers(self, size: int | None) -> bool:
@@ -204,7 +205,7 @@ async def test_an_error_in_both_formats_is_the_one_of_json(
     assert types(aws) == [CBOR_TYPE, JSON_TYPE]
 
 
-class FullRoom:
+class FullRoom(ReservedForAny):
     """A memory reservation that is too small, and takes some time to grow."""
 
     def __init__(self, seconds: float) -> None:

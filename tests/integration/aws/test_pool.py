@@ -21,6 +21,7 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Stream
+from kinesumer.ports import ReservedForAny
 from tests.integration.aws.stub import AwsStub
 from tests.support.tls_front import make_certificate
 
@@ -264,7 +265,7 @@ async def test_over_tls_too_an_answer_waits_for_room(
     context, path = certified(tmp_path)
     trusting = ssl.create_default_context(cafile=path)
 
-    class Room:
+    class Room(ReservedForAny):
         def covers(self, size: int | None) -> bool:
             return size == len(EMPTY)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiobotocore.session import AioSession
 
-from kinesumer.aws import account
+from kinesumer.aws import account, kinesis
 from kinesumer.aws.account import read_caller, read_limits
 from kinesumer.aws.dynamodb import open_store
 from kinesumer.aws.http import connection
@@ -77,17 +77,19 @@ async def test_an_answer_for_which_there_is_no_memory_is_asked_for_again(
 
 
 async def test_records_for_which_there_is_no_memory_are_read_again(
-    aws: AwsStub,
+    aws: AwsStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aws.answer("GetRecords", EMPTY)
 
-    def decode(_: bytearray) -> tuple[Page, None]:
+    def decode(_: bytearray) -> Page:
         raise MemoryError
 
     async with ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
-        with pytest.raises(SourceUnavailableError, match="out of memory"):
-            await source.read("iterator", 10, decode)
+        with monkeypatch.context() as patch:
+            patch.setattr(kinesis, "decode_page", decode)
+            with pytest.raises(SourceUnavailableError, match="out of memory"):
+                await source.get_records("s x", 10)
         assert (await source.get_records("s x", 10)).next_iterator == "s next"
 
 

@@ -17,10 +17,10 @@ from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.cli.record_output import as_json
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.rows import Columns, RecordRows, Rows, Slice, parse
+from kinesumer.spark.rows import Columns, RecordRows, Rows, Slice, rows_of
 from kinesumer.wire.cbor import compiled
 from kinesumer.wire.put_records import decode_results
-from kinesumer.wire.records import decode_iterator, decode_page
+from kinesumer.wire.records import decode_columns, decode_iterator, decode_page
 from tests.support.aggregates import open_records
 from tests.support.spark_reading import schema
 from tests.system.hostile import fuzz_decoder
@@ -141,7 +141,8 @@ def one_by_one(answer: bytes) -> Any:
 
 
 def in_columns(answer: bytes) -> Any:
-    page, rows = parse(answer, deaggregate=True)
+    page = decode_columns(answer)
+    rows = rows_of(page, deaggregate=True)
     return page._replace(records=[]), row_values(rows)
 
 

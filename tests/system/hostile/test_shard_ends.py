@@ -53,7 +53,7 @@ class OddServer(PollingSource):
             return str(int(after.sequence_number) - 100)
         return str(len(self.records) if after == Start.LATEST else 0)
 
-    async def _answer(self, place: str) -> tuple[Page, None]:
+    async def _answer(self, place: str) -> Page:
         odd = self._step()
         found = self.records[int(place) : int(place) + 2]
         following = int(place) + len(found)
@@ -64,12 +64,11 @@ class OddServer(PollingSource):
             page = Page(found, str(following), 0)
         if odd == "no iterator":
             page = page._replace(next_iterator=None, children=())
-        return page, None
+        return page
 
     async def get_records(self, iterator: str) -> Page:
         """Return the next page."""
-        page, _ = await self._read_confirmed(iterator, self._answer)
-        return page
+        return await self._read_confirmed(iterator, self._answer)
 
 
 @given(STEPS)

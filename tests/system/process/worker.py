@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -174,7 +174,7 @@ class Calls:
     def _seconds(self) -> float:
         return self._orders().delay or self._settings.delay
 
-    def _check(self, records: list[Record]) -> None:
+    def _check(self, records: Sequence[Record]) -> None:
         if self._settings.deadly:
             die_of(records, self._settings, self._journal)
             return
@@ -319,7 +319,9 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
 
-def die_of(records: list[Record], settings: Settings, journal: JournalWriter) -> None:
+def die_of(
+    records: Sequence[Record], settings: Settings, journal: JournalWriter
+) -> None:
     """End the process at once, without any clean-up, at a deadly record."""
     for record in records:
         text = record.data.decode()

@@ -109,7 +109,7 @@ class RandomEvents(RuleBasedStateMachine):
             handout.busy_since = self.driver.now
         else:
             batch = handout.whole(self.driver.now)
-            records = batch.records
+            records = [*batch.records]
         got = [(index, number) for number in numbers(records)]
         self._give(got)
         kept, back = (got[:-1], got[-1:]) if most else ([], got)

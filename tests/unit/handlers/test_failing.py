@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -32,7 +33,7 @@ class Failing:
         self.at: list[float] = []
         self.error: type[Exception] = ValueError
 
-    def take(self, records: list[Record]) -> None:
+    def take(self, records: Sequence[Record]) -> None:
         """Note the call, and raise the error if one of the records must still fail."""
         texts = [record.data.decode() for record in records]
         self.calls.append(texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from operator import eq, ge, gt, le, lt
@@ -211,7 +211,7 @@ def test_a_value_may_refer_to_its_record() -> None:
 def test_types_of_values_are_known_to_type_checkers() -> None:
     def check(plain: Record, batch: Batch, order: Record[Order]) -> None:
         assert_type(plain.value, bytes)
-        assert_type(batch.records, list[Record[bytes]])
+        assert_type(batch.records, Sequence[Record[bytes]])
         assert_type(order.value, Order)
         assert_type(plain.json(Order), Order)
         assert_type(plain.with_value(7), Record[int])

@@ -17,7 +17,6 @@ from kinesumer.errors import ConfigurationError, SourceUnavailableError
 from kinesumer.model.positions import BEGINNING, END, After, At, Position, ShardPosition
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start
-from kinesumer.spark import rows as spark_rows
 from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.rows import (
@@ -26,12 +25,12 @@ from kinesumer.spark.rows import (
     RecordRows,
     Slice,
     TableRows,
-    parse,
+    rows_of,
 )
 from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.put_records import Entry, aggregate
-from kinesumer.wire.records import Body, decode_page
+from kinesumer.wire.records import Body, decode_columns, decode_page
 from tests.support.cbor import needs_compiled
 from tests.support.spark_reading import schema
 
@@ -54,8 +53,8 @@ def page(records: list[Any], **more: object) -> bytes:
     return encode({"Records": records, **rest})
 
 
-def rows_of(body: Body, *, deaggregate: bool = True) -> list[dict[str, object]]:
-    _, rows = parse(body, deaggregate=deaggregate)
+def rows_in(body: Body, *, deaggregate: bool = True) -> list[dict[str, object]]:
+    rows = rows_of(decode_columns(body), deaggregate=deaggregate)
     return listed(rows)
 
 
@@ -102,7 +101,8 @@ def test_any_layout_reads_alike_in_columns(
     seed: int, frame: Callable[[bytes], bytes]
 ) -> None:
     body = frame(page(records(random.Random(seed))))
-    found, rows = parse(body, deaggregate=True)
+    found = decode_columns(body)
+    rows = rows_of(found, deaggregate=True)
     assert found._replace(records=[]) == decode_page(body)._replace(records=[])
     assert isinstance(rows, TableRows)
     assert listed(rows) == one_by_one(body)
@@ -124,7 +124,7 @@ def test_records_without_keys_read_alike_in_columns(
     for each in found:
         del each["PartitionKey"]
     body = frame(page(found))
-    _, rows = parse(body, deaggregate=True)
+    rows = rows_of(decode_columns(body), deaggregate=True)
     assert isinstance(rows, TableRows)
     assert {row["partition_key"] for row in listed(rows)} == {None}
     assert listed(rows) == one_by_one(body)
@@ -132,7 +132,7 @@ def test_records_without_keys_read_alike_in_columns(
     for place in (0, 7):  # a producer may give keys, and another none
         mixed = [dict(each) for each in found]
         mixed[place]["PartitionKey"] = "key"
-        assert rows_of(frame(page(mixed))) == one_by_one(page(mixed))
+        assert rows_in(frame(page(mixed))) == one_by_one(page(mixed))
 
 
 @given(seed=st.integers(0, 50), place=st.integers(0), byte=st.integers(0, 255))
@@ -142,7 +142,7 @@ def test_a_damaged_page_is_read_alike_or_refused_alike(
     body = bytearray(page(records(random.Random(seed))))
     body[place % len(body)] = byte
     for damaged in (body, body[: place % len(body)]):
-        found, expected = outcome(rows_of, damaged), outcome(one_by_one, damaged)
+        found, expected = outcome(rows_in, damaged), outcome(one_by_one, damaged)
         assert found == expected
 
 
@@ -180,29 +180,28 @@ def outcome(read: Callable[[Body], object], body: Body) -> object:
     ],
 )
 def test_an_unusual_page_is_read_record_by_record(body: bytes) -> None:
-    assert outcome(rows_of, body) == outcome(one_by_one, body)
+    assert outcome(rows_in, body) == outcome(one_by_one, body)
 
 
 def test_records_that_come_twice_are_refused() -> None:
     records = encode("Records") + encode([record(1, b"a")])
     with pytest.raises(SourceUnavailableError, match="a name that comes twice"):
-        rows_of(b"\xa2" + records * 2)
+        rows_in(b"\xa2" + records * 2)
 
 
 def test_aggregates_are_opened_unless_asked_for_raw() -> None:
     packed = aggregate([Entry(b"a", "k"), Entry(b"b", "l", "7")])
     body = page([record(1, b"\xf3\x89"), record(2, packed)])
-    assert [row["data"] for row in rows_of(body)] == [b"\xf3\x89", b"a", b"b"]
-    assert [row["data"] for row in rows_of(body, deaggregate=False)][1] == packed
+    assert [row["data"] for row in rows_in(body)] == [b"\xf3\x89", b"a", b"b"]
+    assert [row["data"] for row in rows_in(body, deaggregate=False)][1] == packed
 
 
 def test_without_the_compiled_decoder_a_page_in_cbor_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (spark_rows, wire_records):
-        monkeypatch.setattr(module, "compiled", None)
+    monkeypatch.setattr(wire_records, "compiled", None)
     with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
-        rows_of(page([record(1, b"x")]))
+        rows_in(page([record(1, b"x")]))
 
 
 # --- in any format -------------------------------------------------------------------
@@ -214,7 +213,7 @@ def test_a_page_in_json_is_read_record_by_record() -> None:
         b'1732531200.801,"Data":"aGVsbG8=","PartitionKey":"user-5"}],'
         b'"NextShardIterator":"AAA="}'
     )
-    [row] = rows_of(body)
+    [row] = rows_in(body)
     assert row.pop("arrived_at").timestamp() == 1732531200.801  # type: ignore[attr-defined]
     assert row == {
         "stream": "orders",
@@ -235,7 +234,7 @@ def test_a_page_becomes_columns_without_pandas() -> None:
     program = (
         "import sys; from tests.unit.spark.test_rows import *;"
         "body = page([record(number, b'x') for number in range(9)]);"
-        "_, rows = parse(body, deaggregate=True);"
+        "rows = rows_of(decode_columns(body), deaggregate=True);"
         "assert rows.batch(SHARD, ALL, Slice(0, 9)).num_rows == 9;"
         "print('pandas' in sys.modules)"
     )
@@ -245,14 +244,15 @@ def test_a_page_becomes_columns_without_pandas() -> None:
 
 def test_a_page_that_looks_like_an_end_has_its_records_as_objects() -> None:
     body = page([record(1, b"a"), record(2, b"b")], NextShardIterator=None)
-    found, rows = parse(body, deaggregate=True)
+    found = decode_columns(body)
+    rows = rows_of(found, deaggregate=True)
     assert [each.data for each in found.records] == [b"a", b"b"]
     assert len(rows) == 2
 
 
 def test_only_requested_columns_are_built() -> None:
     columns = Columns(schema("data", "shard_id"))
-    _, rows = parse(page([record(1, b"a")]), deaggregate=True)
+    rows = rows_of(decode_columns(page([record(1, b"a")])), deaggregate=True)
     batch = rows.batch(SHARD, columns, Slice(0, 1))
     assert batch.to_pylist() == [{"data": b"a", "shard_id": "shard-7"}]
 
