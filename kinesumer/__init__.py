@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         StreamRecreatedError,
     )
     from kinesumer.handlers import Handler, Middleware, RetryPolicy
+    from kinesumer.model.columns import ColumnBatch
     from kinesumer.model.owned import (
         AssignedShard,
         ShardAssignment,
@@ -55,6 +56,7 @@ else:
     _MODULES = {
         "AssignedShard": "model.owned",
         "Batch": "model.records",
+        "ColumnBatch": "model.columns",
         "Config": "config",
         "Fence": "model.records",
         "Handler": "handlers",
@@ -100,6 +102,7 @@ __all__ = [
     "AssignedShard",
     "Batch",
     "ClientIdInUseError",
+    "ColumnBatch",
     "CommitTimeoutError",
     "Config",
     "ConfigurationError",

@@ -39,7 +39,7 @@ from kinesumer.handlers.handler import (
     OnFailure,
     RunKeywords,
 )
-from kinesumer.handlers.handler_function import Traceparent
+from kinesumer.handlers.handler_function import TakesBatches, Traceparent
 from kinesumer.model.owned import (
     OnAssigned,
     OnRevoked,
@@ -47,7 +47,7 @@ from kinesumer.model.owned import (
     ShardLag,
     ShardPositions,
 )
-from kinesumer.model.records import Record
+from kinesumer.model.records import Batch, Record
 from kinesumer.model.streams import ShardKey, Start, StartLike
 from kinesumer.model.times import UntilLike
 from kinesumer.model.validation import ForAsyncio, require_flag
@@ -226,7 +226,7 @@ class Kinesumer(ForAsyncio):
         *,
         start: StartLike = Start.LATEST,
         until: UntilLike | None = None,
-        batch: bool | None = None,
+        batch: TakesBatches | None = None,
         concurrency: int = 1,
         on_failure: OnFailure | None = None,
         dead_letters: str | DeadLetterFunction | None = None,
@@ -308,11 +308,12 @@ class Kinesumer(ForAsyncio):
                 signals.enter_context(self._lifecycle.stop_signals())
             await self._lifecycle.run(runner, checked, position)
 
-    def ack(self, record: Record[Any]) -> None:
-        """Acknowledge that a record is done (only with ``commit="manual"``).
+    def ack(self, record: Record[Any] | Batch[Any]) -> None:
+        """Acknowledge that a record is done, or all records of a batch.
 
-        Records may be acknowledged in any order. A shard's checkpoint is the last
-        record before the first one that isn't done.
+        This is possible only with ``commit="manual"``. Records may be acknowledged in
+        any order. A shard's checkpoint is the last record before the first one that
+        isn't done.
         """
         if self.config.commit != "manual":
             raise ConfigurationError(

@@ -27,7 +27,7 @@ async def consume(app: str, stream: str) -> None:
         records = client.consume(
             stream, start="TRIM_HORIZON", decode=Order, on_decode_error="skip"
         )
-        async for batch in records.batches():
+        async for batch in records.batches(columns=True):
             orders = batch.to_arrow()
 
             totals = (

@@ -26,9 +26,8 @@ def export(app: str, stream: str, directory: Path) -> None:
         Kinesumer(app, stop_signals=True) as client,
         client.consume(stream, start="1h", until="now", decode=Order) as records,
     ):
-        for batch in records.batches():
-            first = batch.records[0]
-            name = f"{first.shard_id}-{first.sequence_number}.parquet"
+        for batch in records.batches(columns=True):
+            name = f"{batch.shard_id}-{batch.sequence_number[0]}.parquet"
             parquet.write_table(batch.to_arrow(), directory / name)
 
 

@@ -28,7 +28,7 @@ from kinesumer.decoding.decoders import (
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.handlers.handler import Handle, Handlers, RunKeywords
 from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
-from kinesumer.model.records import Record
+from kinesumer.model.records import Batch, Record
 from kinesumer.model.streams import ShardKey
 from kinesumer.model.validation import ForThreads, require_flag
 from kinesumer.runtime.stop_signals import StopSignals
@@ -209,8 +209,8 @@ class Kinesumer(ForThreads):
                 signals.enter_context(StopSignals(self.leave))
             self._loop_thread.call(partial(run, streams, handler, **options))
 
-    def ack(self, record: Record[Any]) -> None:
-        """Acknowledge a record, in any order and from any thread.
+    def ack(self, record: Record[Any] | Batch[Any]) -> None:
+        """Acknowledge a record or a batch, in any order and from any thread.
 
         This needs ``commit="manual"``. The checkpoint of a shard is the record right
         before the first record that isn't acknowledged.

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from kinesumer.blocking.portal import LoopThread
 from kinesumer.consuming.delivery_protocol import Starter, UserTask
@@ -20,11 +20,13 @@ from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.decoding.decoders import DecodePolicy
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.columns import ColumnBatch
 from kinesumer.model.records import Batch, Record, T_co
 from kinesumer.model.validation import ForThreads
 from kinesumer.ports import Clock
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Batch[Any])
 
 # Acknowledgements are collected for this time, and then passed to the event loop.
 ACKS_SECONDS = 0.02
@@ -64,20 +66,22 @@ class _Block(ForThreads):
             self._delivery.finish()
 
 
-class Batches(_Block, Generic[T_co]):
+class Batches(_Block, Generic[B]):
     """The iterator of batches that ``batches()`` returns."""
 
-    def __init__(self, delivery: ThreadDelivery, start: Starter) -> None:
-        self._delivery, self._start = delivery, start
+    def __init__(
+        self, delivery: ThreadDelivery, start: Starter, kind: type[Batch]
+    ) -> None:
+        self._delivery, self._start, self._kind = delivery, start, kind
 
-    def __iter__(self) -> Iterator[Batch[T_co]]:
+    def __iter__(self) -> Iterator[B]:
         return self
 
     # A generator couldn't continue after an error such as KeyboardInterrupt.
-    def __next__(self) -> Batch[T_co]:
+    def __next__(self) -> B:
         if not self._delivery.caller.iterates:
             self._delivery.begin(self._start)
-        batch = self._delivery.take_batch()
+        batch: B | None = self._delivery.take_batch(self._kind)
         if batch is None:
             raise StopIteration
         return batch
@@ -107,14 +111,21 @@ class Records(_Block, Generic[T_co]):
             raise StopIteration
         return record
 
-    def batches(self) -> Batches[T_co]:
+    @overload
+    def batches(self, *, columns: Literal[False] = False) -> Batches[Batch[T_co]]: ...
+    @overload
+    def batches(self, *, columns: Literal[True]) -> Batches[ColumnBatch[T_co]]: ...
+    def batches(self, *, columns: bool = False) -> Batches[Any]:
         """Return an iterator of batches.
 
-        A batch has records of one shard, in order, and the shard's lag.
+        A batch has records of one shard, in order, and the shard's lag. With
+        ``columns``, it is a ``ColumnBatch``, which needs pyarrow: ConfigurationError is
+        raised without it.
 
         A request for the next batch marks all records of the previous batch as done.
         """
-        return Batches(self._delivery, self._start)
+        kind = self._delivery.batch_kind(columns=columns)
+        return Batches(self._delivery, self._start, kind)
 
 
 class ThreadDelivery(DeliveryDriver):
@@ -133,7 +144,7 @@ class ThreadDelivery(DeliveryDriver):
         clock: Clock,
         *,
         acks_by_asking: bool,
-        ack: Callable[[Record[Any]], None],
+        ack: Callable[[Record[Any] | Batch[Any]], None],
         policy: DecodePolicy | None = None,
         limit: int | None = None,
     ) -> None:
@@ -155,7 +166,7 @@ class ThreadDelivery(DeliveryDriver):
         self._turn_ends_at = 0.0
         self._loop = Loop("records")
         self._ack_on_loop = ack
-        self._acks: deque[Record[Any]] = deque()
+        self._acks: deque[Record[Any] | Batch[Any]] = deque()
         self._are_coming = False
 
     def close(self, fatal: BaseException | None = None) -> None:
@@ -224,10 +235,10 @@ class ThreadDelivery(DeliveryDriver):
             if not self._call(self._fetch, ends_turn):
                 return None
 
-    def take_batch(self) -> Batch[Any] | None:
+    def take_batch(self, kind: type[Batch]) -> Any:
         """Mark the previous batch as done. Return the next batch; None at the end."""
         while True:
-            batch: Batch[Any] | None = self._call(self._fetch_batch)
+            batch: Batch[Any] | None = self._call(self._fetch_batch, kind)
             if batch is None:
                 return None
             handout = self._current
@@ -307,9 +318,9 @@ class ThreadDelivery(DeliveryDriver):
             self._turn_ends_at = self.now() + TURN_SECONDS
         return handout is not None
 
-    async def _fetch_batch(self) -> Batch[Any] | None:
+    async def _fetch_batch(self, kind: type[Batch]) -> Batch[Any] | None:
         handout = await self._take()
-        return None if handout is None else handout.whole(self.now())
+        return None if handout is None else handout.whole(self.now(), kind)
 
     async def _take(self) -> Handout | None:
         self._current = None  # until there is another, also if the wait is interrupted
@@ -326,10 +337,10 @@ class ThreadDelivery(DeliveryDriver):
 
     # --- acknowledgements -------------------------------------------------------------
 
-    def ack_soon(self, record: Record[Any]) -> None:
+    def ack_soon(self, done: Record[Any] | Batch[Any]) -> None:
         """Accept an acknowledgement. Any thread may call this method."""
         loop = self._loop_thread.loop
-        self._acks.append(record)
+        self._acks.append(done)
         # If two threads pass this check at once, one of the two calls of _take_acks()
         # finds no acknowledgement, which does no harm.
         if not self._are_coming:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from types import AsyncGeneratorType, TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from kinesumer.consuming.delivery_protocol import Starter, UserTask
 from kinesumer.consuming.driver import DeliveryDriver, Handout
 from kinesumer.core.handout import Loop
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.columns import ColumnBatch
 from kinesumer.model.records import Batch, Record, T_co
 from kinesumer.model.validation import ForAsyncio
 from kinesumer.ports import Clock
@@ -56,9 +57,9 @@ class RecordDelivery(DeliveryDriver):
             self._left(loop)
 
     async def iterate_batches(
-        self, start: Starter, loop: Loop
+        self, start: Starter, loop: Loop, kind: type[Batch]
     ) -> AsyncGenerator[Batch[Any], None]:
-        """Start the client if necessary, then yield batches.
+        """Start the client if necessary, then yield batches of this kind.
 
         A batch ends before a record whose DecodeError is raised. The next request
         raises the error.
@@ -66,7 +67,7 @@ class RecordDelivery(DeliveryDriver):
         try:
             await start()
             while (handout := await self._take(loop)) is not None:
-                batch: Batch[Any] = handout.whole(self._clock.now())
+                batch: Batch[Any] = handout.whole(self._clock.now(), kind)
                 if self._policy is not None:
                     batch = await self._decoded_batch(handout, batch)
                 if batch.records:
@@ -214,7 +215,7 @@ class Resumable(_Block, Generic[T]):
             await loop.aclose()
 
 
-class Batches(Resumable[Batch[T_co]]):
+class Batches(Resumable[T]):
     """The async iterator of batches that ``batches()`` returns."""
 
 
@@ -250,8 +251,16 @@ class Records(_Block, Generic[T_co]):
     def _each(self, loop: Loop) -> AsyncGenerator[Record[T_co], None]:
         return self._delivery.iterate(self._start_once, loop)
 
-    def batches(self) -> Batches[T_co]:
+    @overload
+    def batches(self, *, columns: Literal[False] = False) -> Batches[Batch[T_co]]: ...
+    @overload
+    def batches(self, *, columns: Literal[True]) -> Batches[ColumnBatch[T_co]]: ...
+    def batches(self, *, columns: bool = False) -> Batches[Any]:
         """Iterate over batches. Each has records of one shard, in order, and the lag.
+
+        With ``columns``, each batch is a ``ColumnBatch``: its records are Arrow arrays,
+        and no object is made for each. This needs pyarrow, and raises
+        ConfigurationError without it.
 
         With ``commit="auto"`` a request for the next batch acknowledges the one before,
         and raises ConfigurationError if another task waits for a batch. With
@@ -260,10 +269,11 @@ class Records(_Block, Generic[T_co]):
         task fails or is cancelled, the next task gets the records that aren't
         acknowledged.
         """
+        kind = self._delivery.batch_kind(columns=columns)
         return Batches(
             self._delivery,
             "batches()",
-            lambda loop: self._delivery.iterate_batches(self._start_once, loop),
+            lambda loop: self._delivery.iterate_batches(self._start_once, loop, kind),
         )
 
     async def _end_loop(self) -> None:

@@ -27,8 +27,10 @@ from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.decoding.decoders import DECOMPRESSED, DecodePolicy
 from kinesumer.errors import ConfigurationError, DecodeError
+from kinesumer.model.columns import ColumnBatch, require_arrow
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.times import Until
+from kinesumer.model.validation import require_flag
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
 
@@ -71,6 +73,7 @@ class DeliveryDriver:
         self.callbacks: AssignmentCallbacks | None = None
         self._clock = clock
         self._policy = policy
+        self._takes_columns = False
         self._parts: EngineParts | None = None
         # The tasks that wait for a batch.
         self._waiting_tasks: list[UserTask | None] = []
@@ -92,14 +95,16 @@ class DeliveryDriver:
         streams: Iterable[OpenStream],
         handlers: Mapping[Any, object] | None = None,
     ) -> None:
-        """Do nothing: every stream supports iteration, which calls no handlers.
+        """Let the streams be read as the loops take them.
 
-        Raises ConfigurationError if there are handlers.
+        Raises ConfigurationError if there are handlers, since iteration calls none.
         """
         if handlers is not None:
             raise ConfigurationError(
                 "consume() calls no handlers: give refresh() only the streams"
             )
+        for stream in streams:
+            stream.takes_columns = self._takes_columns
 
     def oldest_work(self) -> InFlightWork | None:
         """Return user code's work that began first, or None if it has no work."""
@@ -148,6 +153,18 @@ class DeliveryDriver:
         return self.machine.has_records(owned, waiting=waiting)
 
     # --- the loops' side --------------------------------------------------------------
+
+    def batch_kind(self, *, columns: bool) -> type[Batch]:
+        """Return the kind of batches that a loop takes.
+
+        Raises ConfigurationError for columns if pyarrow isn't installed.
+        """
+        require_flag("columns", columns)
+        if not columns:
+            return Batch
+        require_arrow("batches(columns=True)")
+        self._takes_columns = True
+        return ColumnBatch
 
     def ack_in_hand(self) -> None:
         """Acknowledge what user code has, unless commits are manual."""
@@ -254,7 +271,7 @@ class DeliveryDriver:
         if not self._is_permitted(handout):
             self._keep_back(handout, batch)
             records = []
-        return Batch(records, batch.millis_behind, handout.shard.source)
+        return handout.batch.for_user(records, type(batch))
 
     async def _decode_into(
         self, records: list[Record[Any]], handout: Handout, batch: Batch

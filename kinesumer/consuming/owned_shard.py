@@ -234,6 +234,11 @@ class OwnedShard:
         if self.progress.mark(position) and self.orphaned:
             self._changed.set()
 
+    def ack_between(self, first: Position, last: Position) -> None:
+        """Record that the records from one position to another are done."""
+        if self.progress.mark_between(first, last) and self.orphaned:
+            self._changed.set()
+
     @property
     def wants_commit(self) -> bool:
         """Return whether enough records are done for an early commit."""

@@ -41,7 +41,7 @@ from kinesumer.coordination.startup_checks import (
 )
 from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import ShardsLostError
-from kinesumer.model.records import Record
+from kinesumer.model.records import Batch, Record
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.ports import StreamSource
@@ -129,12 +129,17 @@ class GroupConsumer:
         if self._fatal is not None:
             raise self._fatal
 
-    def ack(self, record: Record[Any]) -> None:
-        """Mark a record as processed, in any order (``commit="manual"``)."""
-        fence = record.fence
+    def ack(self, done: Record[Any] | Batch[Any]) -> None:
+        """Mark a record or a batch as processed, in any order (``commit="manual"``)."""
+        fence = done.fence
+        if fence.position is None:
+            return  # an empty batch
         owned = self._shards().get(fence.shard)
         if owned is not None and owned.row.epoch == fence.epoch:
-            owned.ack(record.position)
+            if isinstance(done, Batch):
+                owned.ack_between(done.records[0].position, fence.position)
+            else:
+                owned.ack(fence.position)
             if owned.wants_commit:
                 self.checkpointer.commit_soon()
         elif not (self.session and self.session.shards.was_seeked(fence)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -190,7 +191,7 @@ class HandlerExecutor:
         """Call user code with the records up to ``stop``. Return its error."""
         while item.done < stop:
             if self._decoding is None:
-                records: list[Record[Any]] = item.up_to(stop)
+                records: Sequence[Record[Any]] = item.up_to(stop)
             else:
                 try:
                     records = await self._decoding(item, stop)

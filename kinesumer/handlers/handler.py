@@ -25,11 +25,13 @@ from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.handlers.handler_function import (
     HandlerFunction,
     Middleware,
+    TakesBatches,
     Traceparent,
     read_function,
     read_traceparent,
     wrapped,
 )
+from kinesumer.model.columns import ColumnBatch
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.streams import StartLike, Stream
@@ -53,7 +55,11 @@ MAX_ATTEMPTS = 1_000_000
 
 OnFailure = Literal["dead-letter", "stop-shard", "stop-client"]
 
-Handle = Callable[[Record[V]], object] | Callable[[Batch[V]], object]
+Handle = (
+    Callable[[Record[V]], object]
+    | Callable[[Batch[V]], object]
+    | Callable[[ColumnBatch[V]], object]
+)
 # The keys are streams, which run() checks. The type of a mapping's keys is
 # invariant, so no other type permits strings, Stream objects, and both together.
 Handlers = Mapping[Any, "Handle[Any] | Handler"]
@@ -108,7 +114,7 @@ class HandlerKeywords(TypedDict, total=False):
     The type of a handler's function depends on ``decode=``.
     """
 
-    batch: bool | None
+    batch: TakesBatches | None
     concurrency: int
     on_failure: OnFailure | None
     dead_letters: str | DeadLetterFunction | None
@@ -148,8 +154,9 @@ class Handler:
     function: Handle[Any]
     """The function that is called with each record or batch."""
     _: KW_ONLY
-    batch: bool | None = None
-    """True if the function takes batches. By default, its annotation decides."""
+    batch: TakesBatches | None = None
+    """True if the function takes batches, and ``"columns"`` if it takes batches whose
+    records are Arrow arrays. By default, its annotation decides."""
     concurrency: int | None = None
     """Maximum number of parallel calls for one shard."""
     on_failure: OnFailure | None = None
@@ -206,7 +213,7 @@ def _checked(
     declared: Handler,
     function: object = None,
     *,
-    batch: bool | None = None,
+    batch: TakesBatches | None = None,
     concurrency: int = 1,
     on_failure: OnFailure | None = None,
     dead_letters: str | DeadLetterFunction | None = None,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, get_origin
+from typing import Any, Literal, NamedTuple, get_origin
 
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.columns import ColumnBatch, require_arrow
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.validation import code_of, is_async, require_function
 from kinesumer.telemetry.api import Telemetry
 
+TakesBatches = bool | Literal["columns"]
 Traceparent = Callable[[Record], str | None]
 HOOKS = ("before", "after", "on_error")
 
@@ -24,23 +26,28 @@ class HandlerFunction(NamedTuple):
     call: Callable[[Any], Any]
     takes_batches: bool
     is_async: bool
+    batch_kind: type[Batch] = Batch
 
 
-def read_function(handler: object, batch: bool | None) -> HandlerFunction:
+def read_function(handler: object, batch: TakesBatches | None) -> HandlerFunction:
     """Return a handler's function with what its signature says.
 
     The annotation of the first parameter tells whether it takes a record or a batch.
 
     If ``batch`` is given, the annotation is ignored. Raises ConfigurationError if the
-    function can't be called with one record or one batch.
+    function can't be called with one record or one batch, or if it takes columns and
+    pyarrow isn't installed.
     """
     function = require_function("handler", handler)
-    if batch is not None and not isinstance(batch, bool):
-        raise ConfigurationError(f"batch={batch!r} must be True or False")
+    if batch is not None and not isinstance(batch, bool) and batch != "columns":
+        raise ConfigurationError(f'batch={batch!r} must be True, False or "columns"')
     _require_one_argument(function)
     if batch is None:
         batch = _says_batch(function)
-    return HandlerFunction(function, batch, is_async(function))
+    if batch != "columns":
+        return HandlerFunction(function, batch, is_async(function))
+    require_arrow('batch="columns"')
+    return HandlerFunction(function, True, is_async(function), ColumnBatch)
 
 
 def _require_one_argument(function: Callable[..., object]) -> None:
@@ -58,13 +65,15 @@ def _require_one_argument(function: Callable[..., object]) -> None:
         ) from None
 
 
-def _says_batch(function: Callable[..., object]) -> bool:
+def _says_batch(function: Callable[..., object]) -> TakesBatches:
     annotation = _annotation(function)
     # ``Record[Order]`` says as much as ``Record``.
     kind = get_origin(annotation) or annotation
     # A name imported only for type checkers can't be looked up, so its text is used.
     text = annotation.strip("'\" ") if isinstance(annotation, str) else ""
     name = text.partition("[")[0].rpartition(".")[2]
+    if kind is ColumnBatch or name == "ColumnBatch":
+        return "columns"
     if kind is Batch or name == "Batch":
         return True
     if kind is Record or name == "Record":
@@ -73,7 +82,8 @@ def _says_batch(function: Callable[..., object]) -> bool:
     raise ConfigurationError(
         f"the first parameter of handler {_name(function)} has "
         f"{'no annotation' if missing else f'the annotation {annotation!r}'}: write "
-        "`record: Record` or `batch: Batch`, or give run() batch=False or True"
+        "`record: Record`, `batch: Batch` or `batch: ColumnBatch`, or give run() "
+        'batch=False, True or "columns"'
     )
 
 

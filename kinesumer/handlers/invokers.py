@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -168,9 +168,10 @@ class HandlerInvoker:
     ) -> None:
         self._handler, self._now = handler.call, clock.now
         self._is_async, self._takes_batches = handler.is_async, handler.takes_batches
+        self._kind = handler.batch_kind
         self._gate, self._threads = gate, threads
 
-    async def __call__(self, item: WorkItem, records: list[Record[Any]]) -> None:
+    async def __call__(self, item: WorkItem, records: Sequence[Record[Any]]) -> None:
         """Handle an item's next records, and count them as done.
 
         It may return early if the lease has lapsed, the shard is given up or a pause
@@ -182,13 +183,13 @@ class HandlerInvoker:
             await self._in_thread(partial(work, item, records), item)
         elif self._takes_batches:
             item.busy_since = began = self._now()
-            await self._handler(item.batch.for_user(records))
+            await self._handler(item.batch.for_user(records, self._kind))
             item.done += len(records)
             item.seconds += self._now() - began
         else:
             await self._await_each(item, records)
 
-    async def _await_each(self, item: WorkItem, records: list[Record[Any]]) -> None:
+    async def _await_each(self, item: WorkItem, records: Sequence[Record[Any]]) -> None:
         now, handler, gate = self._now, self._handler, self._gate
         work, lease = item.queue.work, item.queue.owned.lease
         began = now()
@@ -212,7 +213,7 @@ class HandlerInvoker:
         except NotCalledError:
             return  # the shard is given up
 
-    def _call_with_each(self, item: WorkItem, records: list[Record[Any]]) -> None:
+    def _call_with_each(self, item: WorkItem, records: Sequence[Record[Any]]) -> None:
         now, handler = self._now, self._handler
         work, lease = item.queue.work, item.queue.owned.lease
         began = now()
@@ -228,11 +229,11 @@ class HandlerInvoker:
             item.done += 1
         item.seconds += now() - began
 
-    def _call_with_batch(self, item: WorkItem, records: list[Record[Any]]) -> None:
+    def _call_with_batch(self, item: WorkItem, records: Sequence[Record[Any]]) -> None:
         """Call the handler, if the lease is still valid when the thread starts."""
         item.busy_since = began = self._now()
         if item.queue.owned.lease.permits(began) and not item.queue.work.is_over:
-            refuse_awaitable(self._handler(item.batch.for_user(records)))
+            refuse_awaitable(self._handler(item.batch.for_user(records, self._kind)))
             item.done += len(records)
             item.seconds += self._now() - began
 

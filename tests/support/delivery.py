@@ -216,13 +216,17 @@ class ThreadDesk:
             self.loop_thread,
             self.clock,
             acks_by_asking=acks_by_asking,
-            ack=lambda record: self.acked.append(record.sequence_number),
+            ack=self._ack,
             policy=read_policy(decode, on_decode_error, self.clock),
         )
         self.buffer = PrefetchBuffer(1 << 20)
         self.records: BlockingRecords[Any] = BlockingRecords(self.delivery, self.start)
         self.telemetry = CountingTelemetry()
         self.crossings = 0
+
+    def _ack(self, done: Record[Any] | Batch[Any]) -> None:
+        assert isinstance(done, Record)
+        self.acked.append(done.sequence_number)
 
     async def __aenter__(self) -> None:
         call = self.loop_thread.call
