@@ -108,10 +108,9 @@ class Progress:
             start = bisect_left(batch.records, first.order, key=_order)
             stop = bisect_right(batch.records, last.order, key=_order)
             start = max(start, self.done - batch.first)
-            if start >= stop:
-                break
-            is_new = is_new or 0 in batch.marks[start:stop]
-            batch.marks[start:stop] = b"\1" * (stop - start)
+            marks = batch.marks[start:stop]
+            is_new = is_new or 0 in marks
+            batch.marks[start:stop] = b"\1" * len(marks)
         if is_new and self._batch_of(self.done).is_marked(self.done):
             self._advance(self.done)
         return is_new

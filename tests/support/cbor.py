@@ -1,4 +1,4 @@
-"""Skip tests without the compiled decoder of CBOR, and decode with it."""
+"""Skip tests without the compiled decoder of CBOR, write pages, and decode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.wire.cbor import compiled
+from kinesumer.wire.cbor import Milliseconds, compiled, encode
 
 needs_compiled = pytest.mark.skipif(
     compiled is None, reason="the decoder wasn't compiled: no C compiler"
@@ -17,3 +17,20 @@ def decoded(body: bytes) -> Any:
     """Return the value of a body in CBOR."""
     assert compiled is not None
     return compiled.decode(body)
+
+
+def record(number: int, data: bytes, **more: object) -> dict[str, object]:
+    """Return a record of a page, with an arrival time and a partition key."""
+    return {
+        "SequenceNumber": str(number),
+        "ApproximateArrivalTimestamp": Milliseconds(1_732_531_200_789 + number % 1000),
+        "Data": data,
+        "PartitionKey": f"user-{number % 7}",
+        **more,
+    }
+
+
+def page(records: list[Any], **more: object) -> bytes:
+    """Return the body of a page."""
+    rest = {"NextShardIterator": "AAA=", "MillisBehindLatest": 7, **more}
+    return encode({"Records": records, **rest})

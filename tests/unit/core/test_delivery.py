@@ -379,3 +379,11 @@ def test_the_rest_of_a_revoked_shard_is_dropped() -> None:
     assert given.whole(loop) == [7]
     assert given.done(lost) == 1
     assert given.freed == 2 * EACH_BYTES
+
+
+def test_a_batch_of_a_shard_that_was_revoked_meanwhile_is_freed() -> None:
+    given, owned = one(1, 2)
+    owned.revoke()
+    assert given.ask(Loop("records")) is Wait.BATCH
+    assert given.freed == given.put_bytes > 0
+    assert given.done(owned) == 0

@@ -15,6 +15,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.rows import NO_DEATHS, Deaths, ShardRow
 from kinesumer.model.streams import ShardKey, Start
+from tests.support.columns import packed
 
 
 def records(*numbers: int) -> list[Record]:
@@ -103,6 +104,25 @@ def test_acks_of_undelivered_records_change_nothing(position: Position) -> None:
     progress.deliver(records(7))
     assert not progress.mark(position)
     assert progress.done == 0
+
+
+@pytest.mark.parametrize("done", [[], [2], [3], [1, 4]])
+@pytest.mark.parametrize("first", range(6))
+@pytest.mark.parametrize("last", range(6))
+def test_acks_of_a_range_are_acks_of_its_records(
+    done: list[int], first: int, last: int
+) -> None:
+    one, other = Progress(), Progress()
+    for progress in (one, other):
+        progress.deliver(packed(records(0, 1, 2)))
+        progress.deliver(records(3, 4))
+        for number in done:
+            progress.mark(at(number))
+    changed = one.mark_between(at(first), at(last))
+    marked = [other.mark(at(number)) for number in range(first, last + 1)]
+    assert changed is any(marked)
+    assert (one.done, one.done_position) == (other.done, other.done_position)
+    assert [one.is_done(n) for n in range(5)] == [other.is_done(n) for n in range(5)]
 
 
 def test_an_empty_batch_needs_an_end() -> None:

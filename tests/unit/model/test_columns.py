@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import length_hint
 
 import pyarrow as pa
@@ -10,41 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.core.progress import Progress
-from kinesumer.model.columns import Buffers, ColumnBatch, RecordColumns
-from kinesumer.model.positions import Position
-from kinesumer.model.records import Batch, Fence, Record, Source, memory_size
-from kinesumer.model.streams import HASH_KEYS, ShardKey
-
-ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
-SOURCE = Source(Fence(ShardKey(ARN, "shardId-000000000000"), 3), 0, HASH_KEYS - 1)
-
-
-def offsets(parts: Sequence[bytes]) -> bytes:
-    """Return Arrow's offsets of values that follow each other."""
-    ends = [sum(map(len, parts[:stop])) for stop in range(len(parts) + 1)]
-    return b"".join(end.to_bytes(4, "little") for end in ends)
-
-
-def packed(records: Sequence[Record]) -> RecordColumns:
-    """Return records as columns. Either all of them have a partition key, or none."""
-    numbers = [record.sequence_number.encode() for record in records]
-    keys = [(record.partition_key or "").encode() for record in records]
-    data = [record.data for record in records]
-    has_keys = any(record.partition_key is not None for record in records)
-    micros = [
-        round((record.approximate_arrival_timestamp or 0) * 1e6) for record in records
-    ]
-    buffers = Buffers(
-        offsets(numbers),
-        b"".join(numbers),
-        offsets(keys) if has_keys else b"",
-        b"".join(keys),
-        offsets(data),
-        b"".join(data),
-        b"".join(each.to_bytes(8, "little") for each in micros),
-    )
-    return RecordColumns(buffers, SOURCE)
+from kinesumer.model.columns import ColumnBatch
+from kinesumer.model.records import Batch, Record, memory_size
+from tests.support.columns import SOURCE, packed
 
 
 @st.composite
@@ -131,18 +98,3 @@ def test_arrays_are_views_of_the_page() -> None:
     assert values.address == pa.py_buffer(columns.buffers.data).address
     times = batch.arrived_at_micros.to_numpy(zero_copy_only=True)
     assert times.tolist() == [1_500_000] * 3
-
-
-def test_a_batch_of_columns_is_acknowledged_whole_and_in_slices() -> None:
-    records = [Record(str(10 + number), b"x", "k", 1.0) for number in range(6)]
-    progress = Progress()
-    progress.deliver(packed(records[:4]))
-    progress.deliver(packed(records[4:]))
-    assert progress.mark_between(Position("12"), Position("13"))
-    assert progress.done == 0
-    assert progress.mark_between(Position("10"), Position("11"))
-    assert progress.done_position == Position("13")
-    assert not progress.mark_between(Position("10"), Position("13"))
-    assert progress.mark_between(Position("10"), Position("15"))
-    assert progress.done_position == Position("15")
-    assert not progress.mark_between(Position("10"), Position("15"))

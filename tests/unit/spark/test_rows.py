@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,26 +30,11 @@ from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.put_records import Entry, aggregate
 from kinesumer.wire.records import Body, decode_columns, decode_page
-from tests.support.cbor import needs_compiled
+from tests.support.cbor import needs_compiled, page, record
 from tests.support.spark_reading import schema
 
 SHARD = ShardKey("arn:aws:kinesis:eu-west-1:123456789012:stream/orders", "shard-7")
 ALL = Columns(schema(*COLUMNS))
-
-
-def record(number: int, data: bytes, **more: object) -> dict[str, object]:
-    return {
-        "SequenceNumber": str(number),
-        "ApproximateArrivalTimestamp": Milliseconds(1_732_531_200_789 + number % 1000),
-        "Data": data,
-        "PartitionKey": f"user-{number % 7}",
-        **more,
-    }
-
-
-def page(records: list[Any], **more: object) -> bytes:
-    rest = {"NextShardIterator": "AAA=", "MillisBehindLatest": 7, **more}
-    return encode({"Records": records, **rest})
 
 
 def rows_in(body: Body, *, deaggregate: bool = True) -> list[dict[str, object]]:
