@@ -104,7 +104,8 @@ class DeliveryDriver:
                 "consume() calls no handlers: give refresh() only the streams"
             )
         for stream in streams:
-            stream.takes_columns = self._takes_columns
+            # A decoder needs the records as objects.
+            stream.takes_columns = self._takes_columns and self._policy is None
 
     def oldest_work(self) -> InFlightWork | None:
         """Return user code's work that began first, or None if it has no work."""

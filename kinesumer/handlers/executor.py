@@ -18,7 +18,6 @@ from kinesumer.handlers.failure_policy import (
     call_again,
     log_first_failure,
 )
-from kinesumer.handlers.handler import RetryPolicy
 from kinesumer.handlers.handler_function import Traceparent
 from kinesumer.handlers.invokers import (
     Gate,
@@ -26,6 +25,7 @@ from kinesumer.handlers.invokers import (
     NotAwaitedError,
     RecordDecoding,
 )
+from kinesumer.handlers.retry_policy import RetryPolicy
 from kinesumer.handlers.shard_queue import Failure, WorkItem
 from kinesumer.model.records import Record
 from kinesumer.ports import Clock

@@ -17,8 +17,8 @@ from kinesumer.errors import (
     TransientError,
 )
 from kinesumer.handlers.dead_letters.letter import DeadLetter, DeadLetters
-from kinesumer.handlers.handler import RetryPolicy
 from kinesumer.handlers.invokers import Gate
+from kinesumer.handlers.retry_policy import RetryPolicy
 from kinesumer.handlers.shard_queue import Failure, ShardStopped, WorkItem
 from kinesumer.model.json_decoding import MAX_CAUSE_CHARACTERS
 from kinesumer.ports import Clock

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
-from random import Random
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -19,7 +18,6 @@ from typing import (
 )
 
 from kinesumer.consuming.streams import OpenStream, StreamLike, as_streams
-from kinesumer.core.backoff import Backoff
 from kinesumer.decoding.decoders import Decode, Decoder, read_decoder
 from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.handlers.handler_function import (
@@ -31,16 +29,13 @@ from kinesumer.handlers.handler_function import (
     read_traceparent,
     wrapped,
 )
+from kinesumer.handlers.retry_policy import RetryPolicy
 from kinesumer.model.columns import ColumnBatch
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.streams import StartLike, Stream
 from kinesumer.model.times import UntilLike
-from kinesumer.model.validation import (
-    MAX_PAUSE_SECONDS,
-    require_error_types,
-    require_list,
-)
+from kinesumer.model.validation import require_list
 
 if TYPE_CHECKING:
     # This import is slow.
@@ -51,7 +46,6 @@ MAX_CONCURRENCY = 10_000
 # Few enough to look through by hand. More than the bad records that a faulty producer
 # usually writes to one shard before it is stopped.
 DEFAULT_LIMIT = 100
-MAX_ATTEMPTS = 1_000_000
 
 OnFailure = Literal["dead-letter", "stop-shard", "stop-client"]
 
@@ -63,49 +57,6 @@ Handle = (
 # The keys are streams, which run() checks. The type of a mapping's keys is
 # invariant, so no other type permits strings, Stream objects, and both together.
 Handlers = Mapping[Any, "Handle[Any] | Handler"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RetryPolicy:
-    """The maximum number of calls of a failing handler, and the waits between them.
-
-    The longest wait doubles with each failure. Each wait is a random time between half
-    of the longest wait and the whole of it. Raises ConfigurationError if a value can't
-    be used.
-    """
-
-    max_attempts: int = 5
-    """Maximum number of calls with the same records. With 1, nothing is retried."""
-    initial_delay_seconds: float = 0.2
-    """Longest wait after the first failure, in seconds."""
-    max_delay_seconds: float = 30.0
-    """Longest wait after any number of failures, in seconds."""
-    non_retryable: tuple[type[Exception], ...] = ()
-    """Error types that are not retried, because another call cannot succeed."""
-
-    def __post_init__(self) -> None:
-        """Check the values. Raises ConfigurationError."""
-        max_attempts = self.max_attempts
-        if type(max_attempts) is not int or not 1 <= max_attempts <= MAX_ATTEMPTS:
-            raise ConfigurationError(
-                f"RetryPolicy(max_attempts={max_attempts!r}) must be a whole number "
-                f"from 1 to {MAX_ATTEMPTS:,}"
-            )
-        for name in ("initial_delay_seconds", "max_delay_seconds"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value <= MAX_PAUSE_SECONDS:
-                raise ConfigurationError(
-                    f"RetryPolicy({name}={value!r}) must be greater than 0 and at "
-                    f"most {MAX_PAUSE_SECONDS:g} seconds"
-                )
-        kinds = require_error_types("non_retryable", self.non_retryable)
-        # isinstance() accepts a tuple of types, but no list.
-        object.__setattr__(self, "non_retryable", kinds)
-
-    def wait_seconds(self, failures: int, random: Random) -> float:
-        """Return how long to wait after this many failures in a row."""
-        backoff = Backoff(self.initial_delay_seconds, self.max_delay_seconds)
-        return backoff.wait_seconds(failures, random.random())
 
 
 class HandlerKeywords(TypedDict, total=False):
@@ -190,6 +141,12 @@ class RunOptions(NamedTuple):
     traceparent: Traceparent | None
     decoder: Decoder | None
 
+    @property
+    def takes_columns(self) -> bool:
+        """True if no step to the handler needs records as objects."""
+        is_plain = self.decoder is None and self.concurrency == 1
+        return is_plain and self.function.batch_kind is ColumnBatch
+
 
 def read_run_options(
     handler: object, **defaults: Unpack[HandlerDefaults]
@@ -218,7 +175,7 @@ def _checked(
     on_failure: OnFailure | None = None,
     dead_letters: str | DeadLetterFunction | None = None,
     dead_letter_limit: float = DEFAULT_LIMIT,
-    retries: RetryPolicy = RetryPolicy(),
+    retries: RetryPolicy = RetryPolicy(),  # noqa: B008 - frozen
     middleware: Sequence[Middleware] = (),
     traceparent: Any = None,
     decode: Any = None,

@@ -24,7 +24,6 @@ from kinesumer.handlers.handler import RunOptions, StreamHandlers
 from kinesumer.handlers.handler_function import traced
 from kinesumer.handlers.invokers import Gate, HandlerInvoker, RecordDecoding
 from kinesumer.handlers.shard_queue import WorkItem
-from kinesumer.model.columns import ColumnBatch
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import Threads
@@ -96,7 +95,7 @@ class StreamCallers:
             if present is None:
                 _warn_unordered(stream, options.concurrency)
                 executor = await self._new_executor(options)
-                stream.takes_columns = options.function.batch_kind is ColumnBatch
+                stream.takes_columns = options.takes_columns
                 added[stream.arn] = StreamCaller(options, executor)
         self.by_arn |= added
 

@@ -149,6 +149,8 @@ class ColumnBatch(Batch[T_co]):
         self._table: pa.Table | None = None
 
     def __getitem__(self, part: slice) -> Self:
+        if not isinstance(part, slice):
+            raise TypeError(f"use batch.records[{part!r}] for one record of a batch")
         return type(self)(self.records[part], self.millis_behind, self._source)
 
     @property
