@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kinesumer.errors import TransientError
+from kinesumer.model.positions import Position
 from kinesumer.model.streams import stream_name, stream_place
 from kinesumer.runtime.stop_signals import SIGNALS
 from kinesumer.runtime.text import MAX_STREAM_LETTERS, escape_unprintable, shorten
@@ -103,9 +104,9 @@ def indented(text: str, style: str = "") -> RenderableType:
     return Padding(plain(text, style), (0, 0, 0, 2), expand=False)
 
 
-def position_text(number: str | None, sub: int | None) -> str:
-    """Return a position; nothing if there is none."""
-    return number or "" if sub is None else f"{number}/{sub}"
+def checkpoint_text(number: str | None, sub: int | None) -> str:
+    """Return a position as ``kinesumer seek`` takes it; nothing if there is none."""
+    return "" if number is None else Position(number, sub).text
 
 
 def stream_title(arn: str) -> str:

@@ -10,10 +10,10 @@ from rich.console import RenderableType
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.console import (
+    checkpoint_text,
     indented,
     marked,
     plain,
-    position_text,
     print_json,
     print_lines,
     progress,
@@ -173,7 +173,7 @@ def _stream_verdicts(stream: StreamVerdicts, *, verbose: bool) -> list[Renderabl
     for shard in stream.shards:
         if shard.text:
             number, sub = shard.sequence_number, shard.sub_sequence_number
-            position = position_text(number, sub) or "its start"
+            position = checkpoint_text(number, sub) or "its start"
             at = f" at {position}" if verbose else ""
             text = f"{shard.shard_id}{at}: {shard.verdict}: {shard.text}"
             lines.append(indented(text, VERIFY_STYLES[shard.severity]))

@@ -16,7 +16,7 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.store_queries import unknown_app_text
 from kinesumer.errors import KinesumerError
 from kinesumer.model.times import parse_time
-from kinesumer.ops.cli.console import progress
+from kinesumer.ops.cli.console import checkpoint_text, progress
 from kinesumer.ops.cli.options import ROLES, CommonOptions, FiniteFloat, command
 from kinesumer.ops.group.connect import Roles, require_no_clients
 from kinesumer.ops.group.snapshot import read_snapshot
@@ -344,5 +344,5 @@ def _position_text(position: dict[str, Any]) -> str:
     if number is None:
         text = position["start"]
     else:
-        text = number if sub is None else f"{number}/{sub}"
+        text = checkpoint_text(number, sub)
     return f"{text}, after its parents" if position["waits_for_parents"] else text

@@ -12,12 +12,12 @@ from kinesumer.model.times import time_text
 from kinesumer.ops.cli.console import (
     Cell,
     Names,
+    checkpoint_text,
     console,
     indented,
     marked,
     name,
     plain,
-    position_text,
     print_lines,
     stream_title,
     table,
@@ -190,7 +190,7 @@ def _shard(shard: ShardReport) -> list[Cell]:
 
 def _details(shard: ShardReport) -> list[Cell]:
     millis = shard.millis_behind_latest
-    position = position_text(shard.sequence_number, shard.sub_sequence_number)
+    position = checkpoint_text(shard.sequence_number, shard.sub_sequence_number)
     return [
         plain(position or "none yet"),
         "" if millis is None else duration_text(millis),

@@ -82,9 +82,9 @@ def test_a_shard_whose_lag_is_that_of_commits_is_caught_up(capsys: Any) -> None:
 
 def test_positions_are_shown_only_if_asked_for(capsys: Any) -> None:
     print_lines(status_tables(status()))
-    assert "495/3" not in capsys.readouterr().out
+    assert "495:3" not in capsys.readouterr().out
     print_lines(status_tables(status(), verbose=True))
-    assert "495/3" in capsys.readouterr().out
+    assert "495:3" in capsys.readouterr().out
 
 
 def by_load(names: list[str], rows: list[ShardRow], **fields: Any) -> Snapshot:
