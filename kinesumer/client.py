@@ -309,11 +309,10 @@ class Kinesumer(ForAsyncio):
             await self._lifecycle.run(runner, checked, position)
 
     def ack(self, record: Record[Any] | Batch[Any]) -> None:
-        """Acknowledge that a record is done, or all records of a batch.
+        """Acknowledge that a record or a batch is done (with ``commit="manual"`` only).
 
-        This is possible only with ``commit="manual"``. Records may be acknowledged in
-        any order. A shard's checkpoint is the last record before the first one that
-        isn't done.
+        Records may be acknowledged in any order. A shard's checkpoint is the last
+        record before the first one that isn't done.
         """
         if self.config.commit != "manual":
             raise ConfigurationError(

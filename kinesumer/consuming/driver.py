@@ -321,7 +321,7 @@ class DeliveryDriver:
             self._ack(handout.shard, record)
 
     def _ack(self, owned: OwnedShard, record: Record) -> None:
-        owned.ack(record.position)
+        owned.ack(record)
 
 
 def task_of(loop: Loop | None) -> UserTask | None:

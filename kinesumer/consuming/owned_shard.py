@@ -15,7 +15,7 @@ from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
 from kinesumer.model.owned import RevokeReason
 from kinesumer.model.positions import BEFORE_ALL, TIP_SHARE, Position, Tip
-from kinesumer.model.records import Fence, Source
+from kinesumer.model.records import Batch, Fence, Record, Source
 from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.model.streams import Shard, ShardKey
 
@@ -229,14 +229,16 @@ class OwnedShard:
         self.orphaned = count
         self._changed.set()
 
-    def ack(self, position: Position) -> None:
-        """Record that a record is done. Records may be done in any order."""
-        if self.progress.mark(position) and self.orphaned:
-            self._changed.set()
-
-    def ack_between(self, first: Position, last: Position) -> None:
-        """Record that the records from one position to another are done."""
-        if self.progress.mark_between(first, last) and self.orphaned:
+    def ack(self, done: Record | Batch) -> None:
+        """Record that a record or a batch is done. Records may be done in any order."""
+        if isinstance(done, Batch):
+            ends = [
+                record.position for record in (*done.records[:1], *done.records[-1:])
+            ]
+            is_new = bool(ends) and self.progress.mark_between(*ends)
+        else:
+            is_new = self.progress.mark(done.position)
+        if is_new and self.orphaned:
             self._changed.set()
 
     @property

@@ -132,14 +132,9 @@ class GroupConsumer:
     def ack(self, done: Record[Any] | Batch[Any]) -> None:
         """Mark a record or a batch as processed, in any order (``commit="manual"``)."""
         fence = done.fence
-        if fence.position is None:
-            return  # an empty batch
         owned = self._shards().get(fence.shard)
         if owned is not None and owned.row.epoch == fence.epoch:
-            if isinstance(done, Batch):
-                owned.ack_between(done.records[0].position, fence.position)
-            else:
-                owned.ack(fence.position)
+            owned.ack(done)
             if owned.wants_commit:
                 self.checkpointer.commit_soon()
         elif not (self.session and self.session.shards.was_seeked(fence)):

@@ -52,7 +52,7 @@ class Worker:
             self.batch = None
             if self.marks:
                 for record in batch.records:
-                    self.desk.owned[record.source].ack(record.position)
+                    self.desk.owned[record.source].ack(record)
 
 
 async def two_with_a_batch_each(
@@ -96,7 +96,7 @@ async def test_a_failed_tasks_batch_goes_to_the_next(
     owned = hold()
     desk, a, b = await two_with_a_batch_each(world, owned, owned)
     assert a.batch is not None
-    owned.ack(a.batch.records[0].position)
+    owned.ack(a.batch.records[0])
     await a.fail(ValueError("broken"))
     assert "ValueError('broken')) with 1 records in hand" in caplog.text
     await b.go_on()

@@ -79,12 +79,12 @@ async def test_a_raised_error_stands_for_its_record(world: World) -> None:
 
 async def test_with_manual_acks_a_raised_record_is_acked_by_hand(world: World) -> None:
     desk, owned = deliver(world, 1, 2, 3, auto=False, decode=Decoding(2))
-    owned.ack((await anext(desk.records)).position)
+    owned.ack(await anext(desk.records))
     with pytest.raises(DecodeError) as bad:
         await anext(desk.records)
-    owned.ack((await anext(desk.records)).position)
+    owned.ack(await anext(desk.records))
     assert desk.done(owned) == Position("1")
-    owned.ack(bad.value.record.position)
+    owned.ack(bad.value.record)
     assert desk.done(owned) == Position("3")
 
 
@@ -118,7 +118,7 @@ async def test_skipped_records_are_done(world: World, auto: bool, whole: bool) -
         records = [await anext(desk.records)]
     assert [record.value for record in records] == [2]
     if not auto:
-        owned.ack(Position("2"))
+        owned.ack(Record("2", b""))
     assert await desk.nothing_for(1)
     assert desk.done(owned) == Position("3")
     assert desk.telemetry.counted["decode_failures"] == 2

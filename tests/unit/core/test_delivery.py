@@ -32,6 +32,7 @@ from kinesumer.core.delivery import (
 )
 from kinesumer.core.handout import Handout, Loop, Phase
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
 from tests.support.delivery_machine import EACH_BYTES, driver, numbers, one, shards
 from tests.support.world import hold
 
@@ -142,7 +143,7 @@ class RandomEvents(RuleBasedStateMachine):
         undone = [each for each in self.given if each not in self.acked | self.free]
         if undone:
             index, number = each = data.draw(st.sampled_from(undone))
-            self.shards[index].ack(Position(str(number)))
+            self.shards[index].ack(Record(str(number), b""))
             self.acked.add(each)
 
     @rule(task=st.sampled_from(TASKS), error=st.sampled_from([None, ValueError()]))
@@ -290,7 +291,7 @@ def test_a_failed_tasks_records_are_logged_and_none_waits_for_them(auto: bool) -
     given, owned = one(1, 2, 3, auto=auto)
     loop, task = Loop("records", "task"), ValueError("broken")
     assert given.whole(loop, "task") == [1, 2, 3]
-    owned.ack(Position("1"))
+    owned.ack(Record("1", b""))
     given.delivery.ended("task", 0.0, lambda: task)
     fate = "the next task that asks for records marks them as done"
     given.carry_out()
@@ -307,7 +308,7 @@ def test_a_failed_tasks_records_are_logged_and_none_waits_for_them(auto: bool) -
 def test_a_failed_task_with_nothing_undone_and_a_revoked_shard() -> None:
     given, owned = one(1, auto=False)
     given.whole(Loop("records", "a"), "a")
-    owned.ack(Position("1"))
+    owned.ack(Record("1", b""))
     given.delivery.ended("a", 0.0, ValueError)
     given.put(owned, 2)
     given.whole(Loop("records", "b"), "b")
@@ -381,9 +382,19 @@ def test_the_rest_of_a_revoked_shard_is_dropped() -> None:
     assert given.freed == 2 * EACH_BYTES
 
 
-def test_a_batch_of_a_shard_that_was_revoked_meanwhile_is_freed() -> None:
-    given, owned = one(1, 2)
+def test_a_batch_without_records_or_of_a_revoked_shard_is_freed() -> None:
+    given, owned = one(1)
+    given.whole(loop := Loop("records"))
+    given.put(owned).end = Position("9")
+    assert given.ask(loop) is Wait.BATCH
+    assert owned.progress.position() == Position("9")
+    given.put(owned, 10)
     owned.revoke()
-    assert given.ask(Loop("records")) is Wait.BATCH
-    assert given.freed == given.put_bytes > 0
-    assert given.done(owned) == 0
+    assert given.ask(loop) is Wait.BATCH
+    assert given.freed == given.put_bytes
+
+
+def test_a_loop_waits_while_the_lease_of_the_next_shard_is_invalid() -> None:
+    given, owned = one(1)
+    owned.lease.deadline = given.now
+    assert given.ask(Loop("records")) is Wait.LEASE

@@ -69,6 +69,8 @@ class LivenessMonitor:
         self._unowned_since: dict[tuple[str, str], float] = {}
         self._disturbed_at = 0.0
         self._due: dict[tuple[str, str], int] = {}
+        # For each shard, how many records had expired at the last warning of a loss.
+        self._warned: dict[ShardTrace, int] = {}
         self._watcher: asyncio.Task[None] | None = None
 
     def begin(self, faults: Sequence[Fault]) -> None:
@@ -299,24 +301,31 @@ class LivenessMonitor:
         the time of the last read.
         """
         trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
+        self._warned[trace] = trace.expired
         if not self._has_lost(trace) and self._is_proven_whole(trace):
             self._fail("L13", f"nothing of {shard_id} was lost, but a client says so")
 
     def whole(self, shard_id: str, stream: str) -> None:
-        """Check that no record was lost if a client logs that none was (L13)."""
+        """Check that no record was lost if a client logs that none was (L13).
+
+        An earlier warning was about all records that had expired by then.
+        """
         trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
-        if self._has_lost(trace):
+        if self._has_lost(trace, self._warned.get(trace, 0)):
             self._fail("L13", f"records of {shard_id} were lost without a warning")
 
-    def _has_lost(self, trace: ShardTrace) -> bool:
+    def _has_lost(self, trace: ShardTrace, first: int = 0) -> bool:
         """Return whether records after the row's position have expired undone.
+
+        Records before the index ``first`` do not count.
 
         The owner cannot know of others. For example, after a seek to the beginning, the
         oldest records may expire before the shard is read.
         """
         if trace.row is None:
             return False
-        return trace.done.find(0, trace.first_of(trace.row), trace.expired) >= 0
+        first = max(first, trace.first_of(trace.row))
+        return trace.done.find(0, first, trace.expired) >= 0
 
     def _is_proven_whole(self, trace: ShardTrace) -> bool:
         timestamp, _, at = str((trace.row or {}).get("tip", "")).partition(" ")

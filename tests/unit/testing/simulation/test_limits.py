@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,16 +13,13 @@ from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start
 from kinesumer.ports import AllOf, Write
-from kinesumer.runtime.failure_log import logger
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.simulation import final_phases
-from kinesumer.testing.simulation.convergence import raise_violation
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.final_phases import latency, pair
 from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.invariants.liveness import (
     LivenessMonitor,
-    LossLogHandler,
 )
 from kinesumer.testing.simulation.machine import SharedLink
 from kinesumer.testing.simulation.network import (
@@ -35,13 +29,9 @@ from kinesumer.testing.simulation.network import (
 )
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Operator, Simulation
-from kinesumer.wire.rows import timestamp_text
+from tests.support.settled_group import settle
 from tests.support.world import SHARD
 from tests.unit.testing.simulation.checked_trace import Trace
-
-Upset = Callable[[Simulation, LivenessMonitor], Awaitable[None]]
-
-SCENARIO = Scenario(members=2, shards=(4,), faults="none")
 
 
 @pytest.fixture
@@ -162,24 +152,6 @@ def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
 # --- the predicates -----------------------------------------------------------------
 
 
-def settle(upset: Upset, scenario: Scenario = SCENARIO) -> None:
-    """Let a group come to rest, disturb it, and raise the first violation."""
-
-    async def play(sim: Simulation) -> None:
-        monitor.begin(())
-        await sim.start_all()
-        for _ in range(50):
-            sim.put("stream-0")
-        await asyncio.sleep(30)
-        await upset(sim, monitor)
-        raise_violation(sim)
-
-    sim = Simulation(scenario, seed=1)
-    monitor = LivenessMonitor(sim)
-    with LossLogHandler([monitor]):
-        sim.run(play)
-
-
 def test_a_group_without_trouble_breaks_no_promise() -> None:
     async def look(sim: Simulation, monitor: LivenessMonitor) -> None:
         sim.put_everywhere()
@@ -286,111 +258,6 @@ def test_l12_a_record_that_is_delivered_twice_in_peace() -> None:
 
     with pytest.raises(ViolationError, match="L12"):
         settle(repeat)
-
-
-def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") -> None:
-    """Let a shard's row state that ``tip`` was its last record ``age`` seconds ago."""
-    at = timestamp_text(sim.kinesis.clock.wall() - age)
-    trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
-    number, _, part = read.partition(":")
-    trace.row = {"sequence_number": number, "tip": f"{at} {tip}"}
-    if part:
-        trace.row["sub_sequence_number"] = int(part)
-
-
-def test_l13_a_loss_that_a_row_disproves() -> None:
-    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        sim.expire("stream-0", 0.0)
-        note_tip(sim, 60.0, tip="4:7")
-        monitor.lost(SHARD, "stream-0")
-
-    with pytest.raises(ViolationError, match="L13"):
-        settle(expire)
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"age": 86_395.0, "read": "5"},
-        {"age": 60.0, "read": "4"},
-        {"age": 60.0, "tip": "5", "read": "5:0"},
-    ],
-)
-def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
-    row: dict[str, Any],
-) -> None:
-    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        sim.expire("stream-0", 0.0)
-        note_tip(sim, **row)
-        monitor.lost(SHARD, "stream-0")
-
-    settle(expire)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "stream s: records may be lost to retention, if any came after a position",
-        "stream s: it has passed a whole shard: records may be lost to retention",
-    ],
-)
-def test_l13_what_a_client_logs_is_judged(message: str) -> None:
-    async def log(sim: Simulation, _: LivenessMonitor) -> None:
-        async def say() -> None:
-            where = {"stream": "stream-0", "shard_id": SHARD}
-            logger.warning(message, extra=where)
-
-        note_tip(sim, 60.0)
-        await sim.loop.spawn(sim.processes[0].machine, say())
-
-    with pytest.raises(ViolationError, match="L13"):
-        settle(log)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "stream s: the position of shard x has expired, and nothing came after it",
-        "stream s: shard x has expired, and was read to its end",
-    ],
-)
-def test_l13_a_loss_in_silence(message: str) -> None:
-    async def expire(sim: Simulation, _: LivenessMonitor) -> None:
-        async def say() -> None:
-            where = {"stream": "stream-0", "shard_id": SHARD}
-            logger.info(message, extra=where)
-
-        for process in sim.processes:
-            process.user_code.hang()
-        sim.put_everywhere()
-        await asyncio.sleep(1)
-        sim.expire("stream-0", 0.0)
-        await sim.loop.spawn(sim.processes[0].machine, say())
-
-    with pytest.raises(ViolationError, match=r"L13.*without a warning"):
-        settle(expire, replace(SCENARIO, retention_seconds=120.0))
-
-
-def test_l13_a_loss_before_the_position_is_not_known_to_the_owner() -> None:
-    async def seek(sim: Simulation, monitor: LivenessMonitor) -> None:
-        trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
-        trace.done[0] = 0  # as after a seek to the beginning
-        sim.expire("stream-0", 0.0)
-        monitor.whole(SHARD, "stream-0")
-
-    settle(seek, replace(SCENARIO, retention_seconds=120.0))
-
-
-def test_l13_a_loss_that_was_may_be_logged() -> None:
-    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        for process in sim.processes:
-            process.user_code.hang()
-        sim.put_everywhere()
-        await asyncio.sleep(1)
-        sim.expire("stream-0", 0.0)
-        monitor.lost(SHARD, "stream-0")
-
-    settle(expire)
 
 
 def test_l14_apps_that_are_slow_together() -> None:

@@ -1,0 +1,142 @@
+"""Test that the simulator finds losses that no client warns of, and false warnings."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kinesumer.runtime.failure_log import logger
+from kinesumer.testing.simulation.convergence import raise_violation
+from kinesumer.testing.simulation.invariants.base import ViolationError
+from kinesumer.testing.simulation.invariants.liveness import LivenessMonitor
+from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.wire.rows import timestamp_text
+from tests.support.settled_group import SCENARIO, settle
+from tests.support.world import SHARD
+
+
+def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") -> None:
+    """Let a shard's row state that ``tip`` was its last record ``age`` seconds ago."""
+    at = timestamp_text(sim.kinesis.clock.wall() - age)
+    trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
+    number, _, part = read.partition(":")
+    trace.row = {"sequence_number": number, "tip": f"{at} {tip}"}
+    if part:
+        trace.row["sub_sequence_number"] = int(part)
+
+
+def test_l13_a_loss_that_a_row_disproves() -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
+        sim.expire("stream-0", 0.0)
+        note_tip(sim, 60.0, tip="4:7")
+        monitor.lost(SHARD, "stream-0")
+
+    with pytest.raises(ViolationError, match="L13"):
+        settle(expire)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"age": 86_395.0, "read": "5"},
+        {"age": 60.0, "read": "4"},
+        {"age": 60.0, "tip": "5", "read": "5:0"},
+    ],
+)
+def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
+    row: dict[str, Any],
+) -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
+        sim.expire("stream-0", 0.0)
+        note_tip(sim, **row)
+        monitor.lost(SHARD, "stream-0")
+
+    settle(expire)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "stream s: records may be lost to retention, if any came after a position",
+        "stream s: it has passed a whole shard: records may be lost to retention",
+    ],
+)
+def test_l13_what_a_client_logs_is_judged(message: str) -> None:
+    async def log(sim: Simulation, _: LivenessMonitor) -> None:
+        async def say() -> None:
+            where = {"stream": "stream-0", "shard_id": SHARD}
+            logger.warning(message, extra=where)
+
+        note_tip(sim, 60.0)
+        await sim.loop.spawn(sim.processes[0].machine, say())
+
+    with pytest.raises(ViolationError, match="L13"):
+        settle(log)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "stream s: the position of shard x has expired, and nothing came after it",
+        "stream s: shard x has expired, and was read to its end",
+    ],
+)
+def test_l13_a_loss_in_silence(message: str) -> None:
+    async def expire(sim: Simulation, _: LivenessMonitor) -> None:
+        async def say() -> None:
+            where = {"stream": "stream-0", "shard_id": SHARD}
+            logger.info(message, extra=where)
+
+        for process in sim.processes:
+            process.user_code.hang()
+        sim.put_everywhere()
+        await asyncio.sleep(1)
+        sim.expire("stream-0", 0.0)
+        await sim.loop.spawn(sim.processes[0].machine, say())
+
+    with pytest.raises(ViolationError, match=r"L13.*without a warning"):
+        settle(expire, replace(SCENARIO, retention_seconds=120.0))
+
+
+def test_l13_a_loss_before_the_position_is_not_known_to_the_owner() -> None:
+    async def seek(sim: Simulation, monitor: LivenessMonitor) -> None:
+        trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
+        trace.done[0] = 0  # as after a seek to the beginning
+        sim.expire("stream-0", 0.0)
+        monitor.whole(SHARD, "stream-0")
+
+    settle(seek, replace(SCENARIO, retention_seconds=120.0))
+
+
+def test_l13_a_loss_is_warned_of_once() -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
+        for process in sim.processes:
+            process.user_code.hang()
+        sim.put_everywhere()
+        await asyncio.sleep(1)
+        sim.expire("stream-0", 0.0)
+        monitor.lost(SHARD, "stream-0")
+        monitor.whole(SHARD, "stream-0")
+        raise_violation(sim)
+        sim.put_everywhere()
+        await asyncio.sleep(1)
+        sim.expire("stream-0", 0.0)
+        monitor.whole(SHARD, "stream-0")
+
+    with pytest.raises(ViolationError, match=r"L13.*without a warning"):
+        settle(expire, replace(SCENARIO, retention_seconds=120.0))
+
+
+def test_l13_a_loss_that_was_may_be_logged() -> None:
+    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
+        for process in sim.processes:
+            process.user_code.hang()
+        sim.put_everywhere()
+        await asyncio.sleep(1)
+        sim.expire("stream-0", 0.0)
+        monitor.lost(SHARD, "stream-0")
+
+    settle(expire)
