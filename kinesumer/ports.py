@@ -111,7 +111,7 @@ class Reservation(Protocol):
 
     @property
     def takes_columns(self) -> bool:
-        """Whether the records of the response may be columns."""
+        """True if the reader also takes the response's records as columns."""
         ...
 
     def covers(self, size: int | None) -> bool:

@@ -65,7 +65,6 @@ from kinesumer.wire.put_records import Entry, EntryResult, decode_results
 from kinesumer.wire.records import decode_columns, decode_iterator, decode_page
 
 Answer = TypeVar("Answer")
-T = TypeVar("T")
 
 # Time limit for a whole response. A call also fails if no byte arrives for 10 s.
 ANSWER_SECONDS = 30.0

@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 from kinesumer.aws.errors import foreign
 from kinesumer.core.lineage import NextStep, after_page, find, is_past_end
@@ -31,7 +30,6 @@ from kinesumer.runtime.tasks import timeout
 from kinesumer.runtime.threads import is_refusal
 from kinesumer.wire.cbor import compiled
 
-T = TypeVar("T")
 # Errors that do not depend on the format.
 _SAME_IN_JSON = (
     ExpiredIteratorError,

@@ -27,10 +27,10 @@ from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.decoding.decoders import DECOMPRESSED, DecodePolicy
 from kinesumer.errors import ConfigurationError, DecodeError
-from kinesumer.model.columns import ColumnBatch, require_arrow
+from kinesumer.model.columns import ColumnBatch
 from kinesumer.model.records import Batch, Record
 from kinesumer.model.times import Until
-from kinesumer.model.validation import require_flag
+from kinesumer.model.validation import require_arrow, require_flag
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
 

@@ -10,9 +10,14 @@ from typing import Any, Literal, NamedTuple, get_origin
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.columns import ColumnBatch, require_arrow
+from kinesumer.model.columns import ColumnBatch
 from kinesumer.model.records import Batch, Record
-from kinesumer.model.validation import code_of, is_async, require_function
+from kinesumer.model.validation import (
+    code_of,
+    is_async,
+    require_arrow,
+    require_function,
+)
 from kinesumer.telemetry.api import Telemetry
 
 TakesBatches = bool | Literal["columns"]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class SharedParts(NamedTuple):
-    """What the callers of all streams share."""
+    """Hold what is the same for the callers of all streams."""
 
     clock: Clock
     gate: Gate

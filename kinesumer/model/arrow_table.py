@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from kinesumer.errors import ConfigurationError
+from kinesumer.model.validation import require_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,12 +25,9 @@ def arrow_table(records: Sequence[Any], values: Sequence[object] | None) -> pa.T
     ``values`` are the records' decoded values, or None. Raises ConfigurationError if
     pyarrow isn't installed, and errors of pyarrow for values that do not fit a column.
     """
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise ConfigurationError(
-            "to_arrow() needs pyarrow: pip install 'kinesumer[arrow]'"
-        ) from error
+    require_arrow("to_arrow()")
+    import pyarrow as pa
+
     rows: list[dict[str, Any]]
     known: dict[str, Any]
     if values is None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
-from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import (
     Batch,
-    DecodedRecord,
     PackedRecords,
     Record,
     Source,
@@ -243,23 +241,6 @@ class ColumnBatch(Batch[T_co]):
             "data": self.data,
         }
         return arrow.table(columns)
-
-
-def is_decoded(records: Sequence[Record[Any]]) -> bool:
-    """Return whether records have decoded values."""
-    return not isinstance(records, PackedRecords) and any(
-        isinstance(record, DecodedRecord) for record in records
-    )
-
-
-def require_arrow(what: str) -> None:
-    """Raise ConfigurationError if pyarrow isn't installed."""
-    try:
-        _pyarrow()
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{what} needs pyarrow: pip install 'kinesumer[arrow]'"
-        ) from error
 
 
 def _pyarrow() -> Any:

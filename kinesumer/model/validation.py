@@ -59,6 +59,16 @@ def is_unicode(text: str) -> bool:
     return True
 
 
+def require_arrow(what: str) -> None:
+    """Raise ConfigurationError if pyarrow, which ``what`` needs, isn't installed."""
+    try:
+        import pyarrow  # noqa: F401 - only to know
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{what} needs pyarrow: pip install 'kinesumer[arrow]'"
+        ) from error
+
+
 def require_flag(name: str, value: object) -> None:
     """Raise ConfigurationError if an argument isn't a bool."""
     if not isinstance(value, bool):

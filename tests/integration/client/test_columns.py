@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from kinesumer import ColumnBatch, Config, Handler, Kinesumer, Producer, Start, blocking
 from kinesumer.errors import ConfigurationError
-from kinesumer.model import columns
 from kinesumer.model.columns import RecordColumns
 from kinesumer.testing import EmbeddedAws
 from tests.support.cbor import needs_compiled
@@ -124,12 +124,9 @@ def test_threads_get_columns_too() -> None:
 
 
 async def test_columns_need_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Any:
-        raise ImportError("pyarrow")
-
     async def handle(_: Any) -> None: ...
 
-    monkeypatch.setattr(columns, "_pyarrow", missing)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     async with Kinesumer("app", table="state") as client:
         with pytest.raises(ConfigurationError, match="kinesumer\\[arrow\\]"):
             client.consume("orders").batches(columns=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -145,25 +146,21 @@ async def test_a_shard_read_to_its_end_can_be_released(world: World) -> None:
     assert owner.coordinator.shards.lost == set()
 
 
-async def test_a_seeked_shard_that_another_claimed_takes_no_room_of_max_shards(
-    world: World,
-) -> None:
-    owner = await Owner(world, max_shards=1).begin()
-    stale = owner.coordinator.shards.stale
-    stale.add(owner.row())
-    await change(world, P, epoch=1, owner="another session")
-    await stale.release((), [], ())
-    assert not stale.keys
-
-
-async def test_an_ended_shard_that_a_late_claim_lost_takes_no_room_of_max_shards(
-    world: World,
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param({"epoch": 1, "owner": "another session"}, id="claimed"),
+        pytest.param({"ended": True, "owner": ""}, id="ended"),
+    ],
+)
+async def test_a_shard_that_was_claimed_or_ended_takes_no_room_of_max_shards(
+    world: World, now: dict[str, Any]
 ) -> None:
     owner = await Owner(world, max_shards=1).begin()
     stale = owner.coordinator.shards.stale
     stale.add(owner.row())
     assert stale.keys
-    await change(world, P, ended=True, owner="")
+    await change(world, P, **now)
     await stale.release((), [], ())
     assert not stale.keys
 

@@ -317,10 +317,9 @@ class LivenessMonitor:
     def _has_lost(self, trace: ShardTrace, first: int = 0) -> bool:
         """Return whether records after the row's position have expired undone.
 
-        Records before the index ``first`` do not count.
-
         The owner cannot know of others. For example, after a seek to the beginning, the
-        oldest records may expire before the shard is read.
+        oldest records may expire before the shard is read. Records before the index
+        ``first`` do not count either.
         """
         if trace.row is None:
             return False

@@ -28,6 +28,15 @@ def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") ->
         trace.row["sub_sequence_number"] = int(part)
 
 
+async def lose(sim: Simulation) -> None:
+    """Let new records expire before user code handles them."""
+    for process in sim.processes:
+        process.user_code.hang()
+    sim.put_everywhere()
+    await asyncio.sleep(1)
+    sim.expire("stream-0", 0.0)
+
+
 def test_l13_a_loss_that_a_row_disproves() -> None:
     async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
         sim.expire("stream-0", 0.0)
@@ -90,11 +99,7 @@ def test_l13_a_loss_in_silence(message: str) -> None:
             where = {"stream": "stream-0", "shard_id": SHARD}
             logger.info(message, extra=where)
 
-        for process in sim.processes:
-            process.user_code.hang()
-        sim.put_everywhere()
-        await asyncio.sleep(1)
-        sim.expire("stream-0", 0.0)
+        await lose(sim)
         await sim.loop.spawn(sim.processes[0].machine, say())
 
     with pytest.raises(ViolationError, match=r"L13.*without a warning"):
@@ -113,17 +118,11 @@ def test_l13_a_loss_before_the_position_is_not_known_to_the_owner() -> None:
 
 def test_l13_a_loss_is_warned_of_once() -> None:
     async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        for process in sim.processes:
-            process.user_code.hang()
-        sim.put_everywhere()
-        await asyncio.sleep(1)
-        sim.expire("stream-0", 0.0)
+        await lose(sim)
         monitor.lost(SHARD, "stream-0")
         monitor.whole(SHARD, "stream-0")
         raise_violation(sim)
-        sim.put_everywhere()
-        await asyncio.sleep(1)
-        sim.expire("stream-0", 0.0)
+        await lose(sim)
         monitor.whole(SHARD, "stream-0")
 
     with pytest.raises(ViolationError, match=r"L13.*without a warning"):
@@ -132,11 +131,7 @@ def test_l13_a_loss_is_warned_of_once() -> None:
 
 def test_l13_a_loss_that_was_may_be_logged() -> None:
     async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        for process in sim.processes:
-            process.user_code.hang()
-        sim.put_everywhere()
-        await asyncio.sleep(1)
-        sim.expire("stream-0", 0.0)
+        await lose(sim)
         monitor.lost(SHARD, "stream-0")
 
     settle(expire)
