@@ -28,7 +28,7 @@ from kinesumer.aws.errors import (
 from kinesumer.aws.key_trouble import WAIT_SECONDS, KeyTrouble
 from kinesumer.core.backoff import REPAIR_BACKOFF, Backoff
 from kinesumer.errors import KinesumerError
-from kinesumer.runtime.tasks import timeout
+from kinesumer.runtime.tasks import cancel_and_wait, timeout
 from kinesumer.runtime.text import SECRETS
 
 # Keys are renewed this long before they expire, or after half of their lifetime if
@@ -145,8 +145,7 @@ class Keyring:
     async def close(self) -> None:
         """End a renewal that is under way."""
         if self._renewal is not None:
-            self._renewal.cancel()
-            await asyncio.wait([self._renewal])
+            await cancel_and_wait(self._renewal)
 
     async def _first_keys(self) -> None:
         try:

@@ -22,6 +22,7 @@ from kinesumer.errors import (
 from kinesumer.model.streams import CONSUMER_ARN, check_consumer, consumer_name
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.tasks import cancel_and_wait
 
 # How often a client that polls instead tries fan-out again.
 FALLBACK_SECONDS = 180.0
@@ -260,5 +261,4 @@ class Consumer:
     async def close(self) -> None:
         """End a running try."""
         if self._trying is not None:
-            self._trying.cancel()
-            await asyncio.wait([self._trying])
+            await cancel_and_wait(self._trying)

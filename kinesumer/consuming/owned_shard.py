@@ -18,6 +18,7 @@ from kinesumer.model.positions import BEFORE_ALL, TIP_SHARE, Position, Tip
 from kinesumer.model.records import Batch, Fence, Record, Source
 from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.model.streams import Shard, ShardKey
+from kinesumer.runtime.tasks import within
 
 
 class State(Enum):
@@ -173,23 +174,14 @@ class OwnedShard:
 
     async def wait_for_capacity(self, count: int) -> None:
         """Wait until ``max_uncommitted_records`` permits ``count`` more records."""
-        while self._outstanding + count > self._max_uncommitted and self._outstanding:
-            self._moved.clear()
-            await self._moved.wait()
+        await self._committed_up_to(max(0, self._max_uncommitted - count))
 
     async def all_stored(self, seconds: float) -> bool:
         """Wait until the positions of all queued records are stored.
 
         Return False after ``seconds``.
         """
-        try:
-            async with asyncio.timeout(seconds):
-                while self._outstanding:
-                    self._moved.clear()
-                    await self._moved.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await within(seconds, self._committed_up_to(0))
 
     @property
     def queued_records(self) -> int:
@@ -347,16 +339,17 @@ class OwnedShard:
 
     async def until_within(self, holds: Callable[[], bool], seconds: float) -> bool:
         """Wait until a condition holds. Return False after ``seconds``."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.until(holds)
-        except TimeoutError:
-            return False
-        return True
+        return await within(seconds, self.until(holds))
 
     def note_change(self) -> None:
         """Make waiters check their conditions again."""
         self._changed.set()
+
+    async def _committed_up_to(self, records: int) -> None:
+        """Wait until at most so many queued records are not committed."""
+        while self._outstanding > records:
+            self._moved.clear()
+            await self._moved.wait()
 
     @property
     def _outstanding(self) -> int:

@@ -49,6 +49,7 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import (
     FailFastTaskGroup,
+    cancel_and_wait,
     first_error,
     raise_in_task,
     wait_for_start,
@@ -189,8 +190,7 @@ class GroupConsumer:
             await self.departure.stop(drain)
         finally:
             if self._run is not None:
-                self._run.cancel()
-                await asyncio.wait([self._run])
+                await cancel_and_wait(self._run)
 
     def owned_shards(self) -> Iterable[OwnedShard]:
         """Return the shards that this client owns now. Any thread may call it."""

@@ -33,7 +33,7 @@ from kinesumer.model.streams import FanOutUse
 from kinesumer.ports import Write, WriteResult
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.tasks import wait_and_clear
+from kinesumer.runtime.tasks import cancel_and_wait, wait_and_clear
 from kinesumer.wire import rows, writes
 from kinesumer.wire.reports import room_bytes
 
@@ -337,8 +337,7 @@ class HeartbeatTask:
     async def stop(self) -> None:
         """Stop the heartbeater. No heartbeat is sent after this returns."""
         if self.task is not None:
-            self.task.cancel()
-            await asyncio.wait([self.task])
+            await cancel_and_wait(self.task)
 
 
 class HeartbeatThread(HeartbeatTask):

@@ -17,6 +17,7 @@ from kinesumer.model.times import Until, UntilLike, as_until
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
 from kinesumer.runtime.stop_signals import StopSignals
+from kinesumer.runtime.tasks import cancel_and_wait
 from kinesumer.runtime.threads import RETRY_SECONDS, is_refusal
 
 if TYPE_CHECKING:
@@ -176,8 +177,7 @@ class ClientLifecycle:
         that the last commit timed out.
         """
         if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+            await cancel_and_wait(self._starting)
         try:
             # Releasing shards needs the store, so the connections are closed after it.
             if self.group is not None:

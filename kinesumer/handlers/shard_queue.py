@@ -12,6 +12,7 @@ from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.core.work_queue import Work, WorkQueue
 from kinesumer.runtime.failure_log import RepeatedLines
+from kinesumer.runtime.tasks import within
 
 NewQueue = Callable[
     [OwnedShard, Callable[..., "WorkItem"]], WorkQueue[OwnedShard, "WorkItem"]
@@ -94,12 +95,8 @@ class ShardQueue:
 
     async def sleep(self, seconds: float) -> None:
         """Wait this long. Raises ShardStopped if the queue ends meanwhile."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
-        except TimeoutError:
-            return
-        raise ShardStopped
+        if await within(seconds, self._over.wait()):
+            raise ShardStopped
 
     def _carry_out(self) -> None:
         self._parts.carry_out(self.work.take_effects())

@@ -42,15 +42,18 @@ def arrow_table(records: Sequence[Any], values: Sequence[object] | None) -> pa.T
         except (pa.ArrowException, OverflowError) as error:
             error.add_note(f"the values are those of column {name!r} of to_arrow()")
             raise
-    return pa.table({**_metadata(records, {*columns}), **columns})
+    metadata = metadata_columns(records)
+    return pa.table(
+        {**{_free(n, {*columns}): metadata[n] for n in metadata}, **columns}
+    )
 
 
-def _metadata(records: Sequence[Any], taken: set[str]) -> dict[str, Any]:
-    """Return the columns of the metadata, by names that the values do not take."""
+def metadata_columns(records: Sequence[Any]) -> dict[str, pa.Array]:
+    """Return the columns of the records' metadata, in the order of ``to_arrow()``."""
     import pyarrow as pa
 
     arrived = pa.timestamp("us", "UTC")
-    columns = {
+    return {
         "stream": pa.array([each.stream for each in records], pa.string()),
         "shard": pa.array([each.shard_id for each in records], pa.string()),
         "sequence_number": pa.array(
@@ -64,10 +67,10 @@ def _metadata(records: Sequence[Any], taken: set[str]) -> dict[str, Any]:
         ),
         "arrived_at": pa.array([each.arrived_at for each in records], arrived),
     }
-    return {_free(name, taken): column for name, column in columns.items()}
 
 
 def _free(name: str, taken: set[str]) -> str:
+    """Return a name of a metadata column that no field of the values has."""
     while name in taken:
         name = PREFIX + name
     return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
+from kinesumer.model.arrow_table import metadata_columns
 from kinesumer.model.records import (
     Batch,
     PackedRecords,
@@ -138,13 +139,14 @@ class ColumnBatch(Batch[T_co]):
     Records of KPL aggregates and decoded values are copied into new arrays.
     """
 
-    __slots__ = ("_table",)
+    __slots__ = ("_columns", "_table")
 
     def __init__(
         self, records: Sequence[Record[T_co]], millis_behind: int, source: Source
     ) -> None:
         super().__init__(records, millis_behind, source)
         self._table: pa.Table | None = None
+        self._columns: dict[str, pa.Array] | None = None
 
     def __getitem__(self, part: slice) -> Self:
         if not isinstance(part, slice):
@@ -154,39 +156,22 @@ class ColumnBatch(Batch[T_co]):
     @property
     def data(self) -> pa.BinaryArray:
         """The records' data."""
-        if isinstance(records := self.records, RecordColumns):
-            pieces = records.buffers.data_offsets, records.buffers.data
-            return _array(records, "binary", *pieces)
-        return _pyarrow().array([each.data for each in self.records], "binary")
+        return self._arrays()["data"]
 
     @property
     def sequence_number(self) -> pa.StringArray:
         """The sequence numbers."""
-        if isinstance(records := self.records, RecordColumns):
-            pieces = records.buffers.number_offsets, records.buffers.numbers
-            return _array(records, "string", *pieces)
-        numbers = [each.sequence_number for each in self.records]
-        return _pyarrow().array(numbers, "string")
+        return self._arrays()["sequence_number"]
 
     @property
     def sub_sequence_number(self) -> pa.Int64Array:
         """The indexes within KPL aggregates; null for other records."""
-        if isinstance(self.records, RecordColumns):
-            return _pyarrow().nulls(len(self), "int64")
-        parts = [each.sub_sequence_number for each in self.records]
-        return _pyarrow().array(parts, "int64")
+        return self._arrays()["sub_sequence_number"]
 
     @property
     def partition_key(self) -> pa.StringArray:
         """The partition keys."""
-        records = self.records
-        if not isinstance(records, RecordColumns):
-            keys = [each.partition_key for each in records]
-            return _pyarrow().array(keys, "string")
-        if not records.buffers.key_offsets:
-            return _pyarrow().nulls(len(self), "string")
-        pieces = records.buffers.key_offsets, records.buffers.keys
-        return _array(records, "string", *pieces)
+        return self._arrays()["partition_key"]
 
     @property
     def arrived_at_micros(self) -> pa.Int64Array:
@@ -194,11 +179,7 @@ class ColumnBatch(Batch[T_co]):
 
         ``to_numpy()`` of it copies nothing.
         """
-        if isinstance(records := self.records, RecordColumns):
-            return _array(records, "int64", records.buffers.arrival_micros)
-        times = [each.approximate_arrival_timestamp for each in self.records]
-        micros = [None if time is None else round(time * 1_000_000) for time in times]
-        return _pyarrow().array(micros, "int64")
+        return self._arrays()["arrived_at"].view("int64")
 
     def column(self, name: str) -> pa.Array:
         """Return a column of ``to_arrow()``, such as a field of decoded values.
@@ -213,8 +194,10 @@ class ColumnBatch(Batch[T_co]):
         The table of records that are not decoded shares the memory of the page.
         """
         if self._table is None:
-            is_packed = isinstance(self.records, RecordColumns)
-            self._table = self._packed_table() if is_packed else super().to_arrow()
+            if isinstance(self.records, RecordColumns):
+                self._table = _pyarrow().table(self._arrays())
+            else:
+                self._table = super().to_arrow()
         return self._table
 
     def to_polars(self) -> polars.DataFrame:
@@ -229,33 +212,42 @@ class ColumnBatch(Batch[T_co]):
         """Return the records as a pandas data frame. Pandas must be installed."""
         return self.to_arrow().to_pandas()
 
-    def _packed_table(self) -> pa.Table:
-        arrow = _pyarrow()
-        columns = {
-            "stream": _repeated(self.stream, len(self)),
-            "shard": _repeated(self.shard_id, len(self)),
-            "sequence_number": self.sequence_number,
-            "sub_sequence_number": self.sub_sequence_number,
-            "partition_key": self.partition_key,
-            "arrived_at": self.arrived_at_micros.view(arrow.timestamp("us", "UTC")),
-            "data": self.data,
-        }
-        return arrow.table(columns)
+    def _arrays(self) -> dict[str, pa.Array]:
+        if self._columns is None:
+            if isinstance(self.records, RecordColumns):
+                self._columns = _views(self.records, self.stream, self.shard_id)
+            else:
+                data = _pyarrow().array([each.data for each in self.records], "binary")
+                self._columns = {**metadata_columns(self.records), "data": data}
+        return self._columns
+
+
+def _views(records: RecordColumns, stream: str, shard_id: str) -> dict[str, pa.Array]:
+    """Return the columns of a page's records. All but the names share its buffers."""
+    arrow, count, of = _pyarrow(), len(records), records.buffers
+
+    def view(type_: Any, *buffers: bytes) -> pa.Array:
+        parts = [None, *map(arrow.py_buffer, buffers)]
+        return arrow.Array.from_buffers(type_, count, parts, offset=records.first)
+
+    def repeated(text: str) -> pa.Array:
+        return arrow.repeat(arrow.scalar(text, arrow.string()), count)
+
+    has_keys = bool(of.key_offsets)
+    return {
+        "stream": repeated(stream),
+        "shard": repeated(shard_id),
+        "sequence_number": view(arrow.string(), of.number_offsets, of.numbers),
+        "sub_sequence_number": arrow.nulls(count, "int64"),
+        "partition_key": view(arrow.string(), of.key_offsets, of.keys)
+        if has_keys
+        else arrow.nulls(count, "string"),
+        "arrived_at": view(arrow.timestamp("us", "UTC"), of.arrival_micros),
+        "data": view(arrow.binary(), of.data_offsets, of.data),
+    }
 
 
 def _pyarrow() -> Any:
     import pyarrow
 
     return pyarrow
-
-
-def _array(records: RecordColumns, type_: str, *buffers: bytes) -> Any:
-    arrow = _pyarrow()
-    parts = [None, *map(arrow.py_buffer, buffers)]
-    kind = arrow.type_for_alias(type_)
-    return arrow.Array.from_buffers(kind, len(records), parts, offset=records.first)
-
-
-def _repeated(text: str, count: int) -> Any:
-    arrow = _pyarrow()
-    return arrow.repeat(arrow.scalar(text, arrow.string()), count)

@@ -60,14 +60,28 @@ async def gather_or_cancel(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-async def wait_and_clear(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set or the time is over, and clear the event."""
+async def within(seconds: float, done: Awaitable[object]) -> bool:
+    """Wait for ``done``. Cancel it and return False after ``seconds``."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
-            await event.wait()
+            await done
     except TimeoutError:
-        pass
+        return False
+    return True
+
+
+async def wait_and_clear(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set or the time is over, and clear the event."""
+    await within(seconds, event.wait())
     event.clear()
+
+
+async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait for their ends. Their errors are not raised."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
 
 
 async def wait_for_start(started: asyncio.Event, task: asyncio.Task[Any]) -> None:

@@ -15,7 +15,7 @@ from kinesumer.errors import ClientIdInUseError, GroupBusyError
 from kinesumer.model.rows import QUERY, LivenessRow, MemberRow
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.tasks import wait_for_start
+from kinesumer.runtime.tasks import cancel_and_wait, wait_for_start
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
@@ -69,8 +69,7 @@ class Membership:
     async def leave(self) -> None:
         """Stop the heartbeat, and mark the session in the state store as left."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await cancel_and_wait(self._task)
         await self._leave_group()
 
     async def _leave_group(self) -> None:
@@ -116,8 +115,7 @@ class Membership:
                     self._hold_as(self._registered)
         finally:
             self.member = None
-            beating.cancel()
-            await asyncio.wait([beating])
+            await cancel_and_wait(beating)
 
     def _apply(self, event: Event) -> None:
         match event:

@@ -44,7 +44,7 @@ from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
-from kinesumer.runtime.tasks import wait_and_clear
+from kinesumer.runtime.tasks import cancel_and_wait, wait_and_clear
 from kinesumer.spark.membership import Membership
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.options.streams import UNKNOWN
@@ -155,9 +155,7 @@ class Mirror:
         tasks, self._tasks = self._tasks, []
         if not tasks:
             return
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancel_and_wait(*tasks)
         with _warn_on_error(
             "can't store all last positions (%s): plain clients may repeat records; "
             "queries continue by Spark's log"

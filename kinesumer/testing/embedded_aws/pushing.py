@@ -6,6 +6,7 @@ import asyncio
 
 from aiohttp import web
 
+from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.testing.embedded_aws.faults import PUSHED_EVENT, Call, Fault
 from kinesumer.testing.embedded_aws.state import ServiceState
 from kinesumer.testing.kinesis.subscription import (
@@ -36,12 +37,7 @@ class _Waiter:
 
     async def wait(self, seconds: float) -> None:
         """Wait for a change, but at most for some seconds."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-        except TimeoutError:
-            pass
-        self._changed.clear()
+        await wait_and_clear(self._changed, seconds)
 
 
 class Pushes:

@@ -21,6 +21,7 @@ from kinesumer.model.owned import AssignedShard, RevokeReason
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Batch, Fence, Record
 from kinesumer.model.streams import Stream
+from kinesumer.runtime.tasks import cancel_and_wait
 from kinesumer.testing.simulation.invariants.calls import RecordKey, record_key
 from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.scenarios import UserCode
@@ -241,9 +242,7 @@ class UserSide:
         try:
             await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await cancel_and_wait(*tasks)
 
     async def _each_batch(self, batches: AsyncIterator[Batch]) -> None:
         async for batch in batches:

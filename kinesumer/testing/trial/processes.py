@@ -15,6 +15,7 @@ import msgspec
 from kinesumer.config import STATE_STORE
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
+from kinesumer.runtime.tasks import within
 
 WAIT_SECONDS = 30.0  # a process starts or leaves within this time
 # After a crash, at most this many records of a shard may be processed again. A low
@@ -93,12 +94,7 @@ class Child:
 
     async def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` for the process to end. Return whether it ended."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self.process.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await within(seconds, self.process.wait())
 
     def last_log_line(self) -> str:
         """Return the last line of the process's log."""

@@ -21,6 +21,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ports import StreamSource
+from kinesumer.runtime.tasks import cancel_and_wait
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.trial.acceptance.check import (
     Check,
@@ -336,8 +337,7 @@ class SubscriptionReader:
 
     async def stop(self) -> None:
         """Stop reading."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await cancel_and_wait(self._task)
 
     async def _run(self) -> None:
         iterator: str | None = None
