@@ -177,9 +177,11 @@ def _pair_seconds(kinds: list[str], lease_seconds: float) -> float:
 def _streams_with_consumers(sim: Simulation, more_than: int) -> set[str]:
     """Return the ARNs of streams that clients consume even if some of them end."""
     counts = {name: sum(name in p.streams for p in sim.living) for name in sim.streams}
-    # All clients have all streams, also one that is deployed because none is left.
-    least = more_than if sim.scenario.mixed else 0
-    return {sim.arn(name) for name, count in counts.items() if count > least}
+    # If all clients have a stream, so has one that is deployed because none is left.
+    enough = more_than + 1
+    if not sim.scenario.mixed:
+        enough = min(enough, len(sim.living))
+    return {sim.arn(name) for name, count in counts.items() if count >= enough}
 
 
 async def _check_arrivals(
