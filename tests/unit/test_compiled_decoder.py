@@ -35,6 +35,7 @@ def native_files(wheel: Path) -> list[str]:
         return [name for name in archive.namelist() if "_native" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("cc") is None or not HEADER.exists(), reason="no C compiler"
 )

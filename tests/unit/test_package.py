@@ -120,6 +120,7 @@ print(*sorted(set({LIBRARIES}) & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_a_query_with_keys_in_the_environment_never_loads_the_aws_client(
     kinesumer_aws: EmbeddedAws, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from tests.support.clients import DyingFleet, P, numbered
 from tests.support.world import World
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay_seconds", [0.01, 0.4, 3.0])
 async def test_slow_user_code_and_commits_between_deaths_add_no_deaths(
     world: World, delay_seconds: float
@@ -28,6 +29,7 @@ async def test_slow_user_code_and_commits_between_deaths_add_no_deaths(
     assert {*fleet.seen} == {*texts[:30]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 4])
 async def test_only_deadly_records_of_several_shards_become_dead_letters(
     world: World, concurrency: int
@@ -46,6 +48,7 @@ async def test_only_deadly_records_of_several_shards_become_dead_letters(
     assert max(map(fleet.deaths.count, fleet.deadly)) <= 5
 
 
+@pytest.mark.slow
 async def test_other_shards_go_on_and_their_isolation_ends(world: World) -> None:
     world.kinesis.create_stream("orders", 6)
     texts = numbered(300)

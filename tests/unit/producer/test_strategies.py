@@ -205,6 +205,7 @@ def test_a_key_may_be_missing_as_soon_as_the_stream_needs_none() -> None:
     assert len(stream.read_as_the_kcl()) == 301
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
@@ -265,6 +266,7 @@ def test_the_kcl_reads_each_record_once_however_the_stream_changes(
     run(work(), seed)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),

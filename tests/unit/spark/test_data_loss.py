@@ -88,6 +88,7 @@ async def start_where_the_group_is(group: Group, query: MirroredQuery) -> ShardP
     return stream.shards[SHARD]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_a_query_begins_after_a_client_that_was_long_idle(world: Group) -> None:
     query = await leave_to_clients(world, 1.2 * HOUR)

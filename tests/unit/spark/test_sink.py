@@ -325,6 +325,7 @@ def test_the_counts_of_a_batch_are_logged(caplog: pytest.LogCaptureFixture) -> N
     assert failed.startswith("a: batch 8 failed; tasks that had finished put 15 rows")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "most"), [(1 << 20, 8), (10 << 20, 1), (0, 4500)])
 def test_a_part_of_a_batch_holds_a_bounded_number_of_bytes(
     size: int, most: int

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from kinesumer import Position, Record
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.scenarios import Scenario
@@ -27,6 +29,7 @@ class Orders:
         self.rows[shard, record.position] = record.data
 
 
+@pytest.mark.slow
 def test_no_order_is_lost_or_counted_twice() -> None:
     orders = Orders()
 
