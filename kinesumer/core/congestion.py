@@ -137,7 +137,8 @@ class WriteRate:
 
     def accepted(self, now: float) -> None:
         """Note a write that the store accepted."""
-        if now - self._limited_at <= 1.0:
+        # At a low rate, the wait itself takes longer than a second.
+        if now - self._limited_at <= 1.0 + 1.0 / self._rate:
             grown = self._rate + GAIN * self._share / self._rate
             self._rate = min(UNITS_PER_SECOND, grown)
 

@@ -229,6 +229,18 @@ def test_a_rate_has_a_minimum() -> None:
     assert rate.wait_seconds(121.0) <= 1 / MIN_PER_SECOND
 
 
+def test_a_rate_of_the_minimum_grows_again_with_the_writes_that_waited() -> None:
+    rate, now = _shared(10), 100.0
+    for _ in range(20):
+        rate.refused(now, now, 0.0)
+    assert rate.per_second == MIN_PER_SECOND
+    for _ in range(4):
+        while wait := rate.wait_seconds(now):
+            now += wait
+        rate.accepted(now)
+    assert rate.per_second > UNITS_PER_SECOND / 20
+
+
 def test_an_idle_rate_is_forgotten() -> None:
     rate = _shared(10)
     rate.wait_seconds(100.0)

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from kinesumer import Position, Record
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.scenarios import Scenario
@@ -29,7 +27,6 @@ class Orders:
         self.rows[shard, record.position] = record.data
 
 
-@pytest.mark.slow
 def test_no_order_is_lost_or_counted_twice() -> None:
     orders = Orders()
 
