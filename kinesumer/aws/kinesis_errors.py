@@ -34,7 +34,7 @@ OF_CONSUMER = ("DescribeStreamConsumer", "DeregisterStreamConsumer")
 _PLACING = ("GetShardIterator", SUBSCRIBE)  # operations that take a position
 
 NOT_FOUND = "ResourceNotFoundException"
-_IN_USE = "ResourceInUseException"
+IN_USE = "ResourceInUseException"
 _SHARD_THROTTLED = "ProvisionedThroughputExceededException"
 _REFUSALS = ("InvalidArgumentException", "ValidationException")
 # Codes by which Kinesis, the AWS client, or a proxy with a limit (status 413) refuses a
@@ -122,7 +122,7 @@ def kinesis_error(
         if operation in READS and fault.code == _SHARD_THROTTLED:
             return ShardThrottledError(message)
         return SourceThrottledError(message)
-    if fault.code == _IN_USE and operation in _ERRORS_OF_USE:
+    if fault.code == IN_USE and operation in _ERRORS_OF_USE:
         return _ERRORS_OF_USE[operation](message)
     passing = transient_error(fault, SourceUnavailableError, call, keys)
     if passing is not None:

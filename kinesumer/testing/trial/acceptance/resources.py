@@ -12,7 +12,7 @@ from botocore import xform_name
 
 from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.errors import call_errors, failure_of, foreign
-from kinesumer.aws.kinesis_errors import NOT_FOUND
+from kinesumer.aws.kinesis_errors import IN_USE, NOT_FOUND
 from kinesumer.aws.roles import Role
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import (
@@ -27,9 +27,9 @@ from kinesumer.wire.rows import DEFINITION
 RETRIES = CALL_RETRIES._replace(errors=(TransientError,))
 
 
-def _is_missing(error: KinesumerError) -> bool:
+def _has_code(error: KinesumerError, code: str) -> bool:
     cause = error.__cause__
-    return isinstance(cause, foreign()) and failure_of(cause).code == NOT_FOUND
+    return isinstance(cause, foreign()) and failure_of(cause).code == code
 
 
 class Resources:
@@ -71,17 +71,17 @@ class Resources:
 
     async def delete(self, name: str) -> None:
         """Begin to delete a resource. It needn't exist."""
-        await self._call(f"Delete{self.kind.title()}", name, missing_ok=True)
+        await self._call(f"Delete{self.kind.title()}", name, ignored=NOT_FOUND)
 
     async def _call(
         self,
         operation: str,
         name: str | None = None,
         *,
-        missing_ok: bool = False,
+        ignored: str | None = None,
         **values: Any,
     ) -> Any:
-        """Return the response. Return None for a missing resource if that is fine."""
+        """Return the response, or None for an error with the code ``ignored``."""
         resource = values.get("ResourceArn", "*")
         if name is not None:
             values[f"{self.kind.title()}Name"] = name
@@ -90,15 +90,15 @@ class Resources:
         action, keys = f"{self.service}:{operation}", self._opened.keys
 
         async def request() -> Any:
-            with call_errors(action, resource, self.unavailable, keys):
-                return await call(**values)
+            try:
+                with call_errors(action, resource, self.unavailable, keys):
+                    return await call(**values)
+            except KinesumerError as error:
+                if ignored is not None and _has_code(error, ignored):
+                    return None
+                raise
 
-        try:
-            return await RETRIES.call(request)
-        except KinesumerError as error:
-            if missing_ok and _is_missing(error):
-                return None
-            raise
+        return await RETRIES.call(request)
 
 
 class StreamResources(Resources):
@@ -109,15 +109,20 @@ class StreamResources(Resources):
     unavailable = SourceUnavailableError
 
     async def create(self, name: str, shards: int, tags: Mapping[str, str]) -> None:
-        """Create a stream with tags. It isn't active yet when this returns."""
-        await self._call("CreateStream", name, ShardCount=shards, Tags=dict(tags))
+        """Create a stream with tags. It isn't active yet when this returns.
+
+        The name must be new. If it is in use, a call whose answer was lost created it.
+        """
+        await self._call(
+            "CreateStream", name, ignored=IN_USE, ShardCount=shards, Tags=dict(tags)
+        )
 
     async def tag(self, name: str, tags: Mapping[str, str]) -> None:
         """Add tags to an active stream."""
         await self._call("AddTagsToStream", name, Tags=dict(tags))
 
     async def _tags(self, name: str) -> Any:
-        return await self._call("ListTagsForStream", name, missing_ok=True)
+        return await self._call("ListTagsForStream", name, ignored=NOT_FOUND)
 
     async def split(self, name: str, shard_id: str, at_hash: int) -> None:
         """Begin to split a shard at a hash key."""
@@ -143,7 +148,7 @@ class StreamResources(Resources):
     async def delete(self, name: str) -> None:
         """Begin to delete a stream with its consumers. It needn't exist."""
         await self._call(
-            "DeleteStream", name, missing_ok=True, EnforceConsumerDeletion=True
+            "DeleteStream", name, ignored=NOT_FOUND, EnforceConsumerDeletion=True
         )
 
 
@@ -155,13 +160,15 @@ class TableResources(Resources):
     unavailable = StoreUnavailableError
 
     async def create(self, name: str, tags: Mapping[str, str]) -> None:
-        """Create a state store's table with tags. It isn't active when this returns."""
+        """Create a state store's table with tags, as ``StreamResources.create()``."""
         pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-        await self._call("CreateTable", name, Tags=pairs, **DEFINITION)
+        await self._call("CreateTable", name, ignored=IN_USE, Tags=pairs, **DEFINITION)
 
     async def _tags(self, name: str) -> Any:
-        described = await self._call("DescribeTable", name, missing_ok=True)
+        described = await self._call("DescribeTable", name, ignored=NOT_FOUND)
         if described is None:
             return None
         arn = described["Table"]["TableArn"]
-        return await self._call("ListTagsOfResource", missing_ok=True, ResourceArn=arn)
+        return await self._call(
+            "ListTagsOfResource", ignored=NOT_FOUND, ResourceArn=arn
+        )
