@@ -109,11 +109,6 @@ class StateStore(Protocol):
 class Reservation(Protocol):
     """Memory that is reserved for a response of unknown size."""
 
-    @property
-    def takes_columns(self) -> bool:
-        """True if the reader also takes the response's records as columns."""
-        ...
-
     def covers(self, size: int | None) -> bool:
         """Return whether a response of ``size`` bytes (None if unknown) fits."""
         ...
@@ -130,11 +125,8 @@ class Reservation(Protocol):
         ...
 
 
-@dataclass
 class ReservedForAny:
     """A ``Reservation`` of the memory for a response of any size."""
-
-    takes_columns: bool = False
 
     def covers(self, size: int | None) -> bool:
         """Return True."""

@@ -62,7 +62,7 @@ from kinesumer.ports import Reservation
 from kinesumer.runtime.tasks import timeout
 from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.put_records import Entry, EntryResult, decode_results
-from kinesumer.wire.records import decode_columns, decode_iterator, decode_page
+from kinesumer.wire.records import decode_iterator, decode_page
 
 Answer = TypeVar("Answer")
 
@@ -154,29 +154,23 @@ class KinesisSource(PollingSource):
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
         """Return the next page. Raise ExpiredIteratorError or SourceThrottledError."""
-        takes_columns = reservation is not None and reservation.takes_columns
-        decode = decode_columns if takes_columns else decode_page
         with refusal_errors("GetRecords", SourceUnavailableError):
             return await self._read_confirmed(
-                iterator, lambda place: self._page(place, limit, decode, reservation)
+                iterator, lambda place: self._page(place, limit, reservation)
             )
 
     async def _page(
-        self,
-        iterator: str,
-        limit: int,
-        decode: Callable[[bytearray], Page],
-        reservation: Reservation | None,
+        self, iterator: str, limit: int, reservation: Reservation | None
     ) -> Page:
         body = partial(self._body, iterator, limit, reservation)
         if reservation is None or not self._cbor.is_usable:
-            return decode(await body())
+            return decode_page(await body())
         try:
-            page = decode(await body(in_cbor=True))
+            page = decode_page(await body(in_cbor=True))
         except KinesumerError as error:
             if not self._cbor.may_explain(error):
                 raise
-            page = decode(await body())
+            page = decode_page(await body())
             self._cbor.failed(self.label, error)
         else:
             self._cbor.succeeded()

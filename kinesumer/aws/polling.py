@@ -78,7 +78,6 @@ class PatientReservation:
 
     def __init__(self, reservation: Reservation) -> None:
         self._reservation = reservation
-        self.takes_columns: bool = reservation.takes_columns
         self.limit: timeout
         self.has_begun = False  # whether the response's head has arrived
 

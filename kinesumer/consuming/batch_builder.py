@@ -12,7 +12,12 @@ from kinesumer.core import handout
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.positions import Position
-from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
+from kinesumer.model.records import (
+    RECORD_OVERHEAD_BYTES,
+    PackedRecords,
+    Record,
+    memory_size,
+)
 from kinesumer.model.streams import Start
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.threads import refusal_errors
@@ -102,7 +107,11 @@ class BatchBuilder:
         self.after = last or records[-1].position
         step = self._batch_records
         for first in range(0, max(1, len(records)), step):
-            part = records if len(records) <= step else records[first : first + step]
+            part = records
+            if len(records) > step:
+                part = records[first : first + step]
+                if isinstance(part, PackedRecords):  # do not keep the whole page
+                    part = part.copied()
             is_last = first + step >= len(records)
             end = last if is_last else None
             size = memory_size(part)

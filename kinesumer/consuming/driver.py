@@ -73,7 +73,6 @@ class DeliveryDriver:
         self.callbacks: AssignmentCallbacks | None = None
         self._clock = clock
         self._policy = policy
-        self._takes_columns = False
         self._parts: EngineParts | None = None
         # The tasks that wait for a batch.
         self._waiting_tasks: list[UserTask | None] = []
@@ -103,9 +102,6 @@ class DeliveryDriver:
             raise ConfigurationError(
                 "consume() calls no handlers: give refresh() only the streams"
             )
-        for stream in streams:
-            # A decoder needs the records as objects.
-            stream.takes_columns = self._takes_columns and self._policy is None
 
     def oldest_work(self) -> InFlightWork | None:
         """Return user code's work that began first, or None if it has no work."""
@@ -164,7 +160,6 @@ class DeliveryDriver:
         if not columns:
             return Batch
         require_arrow("batches(columns=True)")
-        self._takes_columns = True
         return ColumnBatch
 
     def ack_in_hand(self) -> None:

@@ -68,7 +68,6 @@ class Reservation:
         self.max_records = PAGE_RECORDS  # how many records the answer may have
         self._buffer, self._owned = buffer, owned
         self._in_flight = 0
-        self.takes_columns = False
         self._held = 0  # bytes of ``size`` that hold a partly opened aggregate
         self._opened = 0  # bytes of opened aggregates, in addition to ``size``
 
@@ -157,7 +156,6 @@ class PageFetch(Reservation):
 
     def __init__(self, place: ReadPlace) -> None:
         super().__init__(place.buffer, place.owned)
-        self.takes_columns = place.stream.takes_columns
         self._place, self._stream = place, place.stream
         self._context, self._clock = place.context, place.context.loop_clock
         # When the request began. Each wait for memory moves this time forward, so that

@@ -84,7 +84,6 @@ class OpenStream:
         self.failing: ReadFailure | None = None
         self.answered_at = -math.inf  # when Kinesis last answered a read
         self.throttled_at: float = -math.inf  # when Kinesis last throttled a read
-        self.takes_columns: bool = False  # whether user code gets columns
         self.apps: int = 1  # how many apps of the state store poll the stream
         # The estimated bytes of one record in an answer. At first, as many records as
         # an answer may have fill a page.

@@ -273,7 +273,7 @@ class _Batch:
     def forget_data(self) -> None:
         """Release the records' data, and keep their positions and arrivals."""
         if isinstance(self.records, PackedRecords):
-            self.records = self.records.without_data()
+            self.records = self.records.copied(has_data=False)
             return
         self.records = [
             Record(

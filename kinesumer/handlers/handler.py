@@ -141,12 +141,6 @@ class RunOptions(NamedTuple):
     traceparent: Traceparent | None
     decoder: Decoder | None
 
-    @property
-    def takes_columns(self) -> bool:
-        """True if no step to the handler needs records as objects."""
-        is_plain = self.decoder is None and self.concurrency == 1
-        return is_plain and self.function.batch_kind is ColumnBatch
-
 
 def read_run_options(
     handler: object, **defaults: Unpack[HandlerDefaults]

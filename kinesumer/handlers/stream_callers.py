@@ -95,7 +95,6 @@ class StreamCallers:
             if present is None:
                 _warn_unordered(stream, options.concurrency)
                 executor = await self._new_executor(options)
-                stream.takes_columns = options.takes_columns
                 added[stream.arn] = StreamCaller(options, executor)
         self.by_arn |= added
 

@@ -216,6 +216,23 @@ def decode_error(record: Record[Any], cause: BaseException) -> DecodeError:
     )
 
 
+class Buffers(NamedTuple):
+    """The buffers of records' columns, as Arrow lays them out.
+
+    Offsets are int32, and one more than there are records. If a record has no partition
+    key, the offsets of the keys are empty. Arrival times are int64, in microseconds
+    since 1970.
+    """
+
+    number_offsets: bytes
+    numbers: bytes
+    key_offsets: bytes
+    keys: bytes
+    data_offsets: bytes
+    data: bytes
+    arrival_micros: bytes
+
+
 class PackedRecords(Sequence[Record]):
     """Records that aren't objects: each becomes one when it is asked for."""
 
@@ -229,8 +246,23 @@ class PackedRecords(Sequence[Record]):
         """The size of the records' data."""
 
     @abstractmethod
-    def without_data(self) -> Sequence[Record]:
-        """Return the records with their positions and arrivals, but without data."""
+    def copied(self, *, has_data: bool = True) -> Sequence[Record]:
+        """Return a copy, which does not keep other records in memory.
+
+        Without ``has_data``, it has only positions and arrival times.
+        """
+
+    @abstractmethod
+    def columns(self) -> Buffers:
+        """Return the records as the buffers of Arrow."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 class Batch(Generic[T_co]):

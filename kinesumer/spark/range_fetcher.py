@@ -186,8 +186,7 @@ class RangeFetcher:
         if self._iterator is None:
             self._iterator = await self._begin(source)
         limit = self._pacing.page_records(PAGE_RECORDS)
-        room = ReservedForAny(takes_columns=True)
-        page = await source.get_records(self._iterator, limit, room)
+        page = await source.get_records(self._iterator, limit, ReservedForAny())
         return page, rows_of(page, deaggregate=deaggregate)
 
     async def _begin(self, source: StreamSource) -> str:

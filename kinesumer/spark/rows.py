@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kinesumer.consuming.prefetch import PAGE_RECORDS
-from kinesumer.model.columns import RecordColumns
+from kinesumer.model.columns import packed_columns
 from kinesumer.model.positions import After, At, End, Position, number_order
-from kinesumer.model.records import Fence, Page, Record, Source
+from kinesumer.model.records import Fence, PackedRecords, Page, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, stream_name
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import ShardRange
@@ -112,7 +112,7 @@ class Slice(NamedTuple):
 
 def rows_of(page: Page, *, deaggregate: bool) -> Rows:
     """Return a page's records as rows."""
-    if isinstance(page.records, RecordColumns):
+    if isinstance(page.records, PackedRecords):
         return TableRows(page.records)
     return RecordRows(page.records, deaggregate=deaggregate)
 
@@ -120,31 +120,18 @@ def rows_of(page: Page, *, deaggregate: bool) -> Rows:
 class TableRows:
     """The records of a page as Arrow columns, without an object per record."""
 
-    def __init__(self, records: RecordColumns) -> None:
-        buffers = records.buffers
-        self._count = len(records)
-        self._numbers = self._column(
-            pa.string(), buffers.number_offsets, buffers.numbers
-        )
-        keys = pa.nulls(self._count, pa.string())
-        if buffers.key_offsets:
-            keys = self._column(pa.string(), buffers.key_offsets, buffers.keys)
-        self._arrivals = self._column(TIMESTAMP, buffers.arrival_micros)
-        self._columns = {
-            "partition_key": keys,
-            "data": self._column(pa.binary(), buffers.data_offsets, buffers.data),
-            "sequence_number": self._numbers,
-            "arrived_at": self._arrivals,
-        }
-        # The size of keys and data.
-        self.payload: int = len(buffers.keys) + len(buffers.data)
-
-    def _column(self, type_: pa.DataType, *buffers: bytes) -> pa.Array:
-        parts = [None, *map(pa.py_buffer, buffers)]
-        return pa.Array.from_buffers(type_, self._count, parts)
+    def __init__(self, records: PackedRecords) -> None:
+        self._columns: dict[str, pa.Array] = packed_columns(records)
+        self._numbers = self._columns["sequence_number"]
+        self._arrivals = self._columns["arrived_at"]
+        # The size of data and keys in bytes.
+        self.payload: int = records.data_bytes
+        keys = self._columns["partition_key"]
+        if keys.null_count < len(keys):
+            self.payload += keys.buffers()[-1].size
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._numbers)
 
     def number(self, index: int) -> str:
         """Return the sequence number of a record."""

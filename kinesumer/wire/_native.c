@@ -1,14 +1,19 @@
-/* Read CBOR: a page of records as objects or as the columns of Arrow, or any body.
+/* Read CBOR: a page of records, or any body as an object.
+ *
+ * Records stay in the page. An index says where the parts of each are, and from it a
+ * record becomes an object, or all of them become the columns of Arrow, when somebody
+ * asks for them. An object that is made and freed at once takes half the time of one that
+ * waits among ten thousand others.
  *
  * The input is RFC 8949, as AWS writes it: an integer with tag 1 is a time, in
  * milliseconds since 1970. What AWS does not write raises ValueError: other tags,
  * floating-point numbers, strings in parts, and names that come twice. kinesumer then
  * reads the same page in JSON.
  *
- * The module has no state, and what its functions make is theirs until they return it. So
- * they need neither a lock nor the GIL. Should another thread write to a bytearray while
- * it is read, the values are undefined, but each length is still compared with the end:
- * a buffer that is in use keeps its size. */
+ * The module's only state is a type. What its functions make is theirs until they return
+ * it, so they need neither a lock nor the GIL. Should another thread write to a bytearray
+ * while it is read, the values are undefined, but each length is still compared with the
+ * end: a buffer that is in use keeps its size. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -388,71 +393,68 @@ static PyObject *decode(PyObject *self, PyObject *body) {
     return item;
 }
 
-/* --- objects ------------------------------------------------------------------------ */
+/* --- pages -------------------------------------------------------------------------- */
 
-/* Return a new record of a type whose first four fields are known. */
-static PyObject *object_of(const Record *record, PyObject *type) {
-    const Slice *number = &record->strings[SEQUENCE_NUMBER];
-    const Slice *key = &record->strings[PARTITION_KEY], *data = &record->strings[DATA];
-    PyObject *made = NULL, *fields[4] = {NULL};
-    /* Stop at the first error: with one set, most functions must not be called. */
-    if ((fields[0] = text_of(number)) &&
-        (fields[1] = PyBytes_FromStringAndSize((const char *)data->text, data->size)) &&
-        (fields[2] = key->text == NULL ? Py_NewRef(Py_None) : text_of(key)) &&
-        (fields[3] = PyFloat_FromDouble((double)record->milliseconds / 1000.0))) {
-        made = PyObject_Vectorcall(type, fields, 4, NULL);
-    }
-    for (int i = 0; i < 4; i++) {
-        Py_XDECREF(fields[i]);
-    }
-    return made;
+#define MISSING UINT32_MAX /* the size of a partition key that a record doesn't have */
+
+/* Where the parts of a record are in the body of its page. */
+typedef struct {
+    uint32_t at[STRINGS], size[STRINGS];
+    int64_t milliseconds;
+} Entry;
+
+/* Some records of a page. */
+typedef struct {
+    Py_buffer body, entries;
+    Py_ssize_t first, stop;
+} Records;
+
+static void release(Records *records) {
+    PyBuffer_Release(&records->entries);
+    PyBuffer_Release(&records->body);
 }
 
-typedef struct {
-    PyObject *records, *type;
-} Objects;
-
-static int read_objects(Reader *r, const Head *head, void *into) {
-    Objects *objects = into;
-    for (uint64_t seen = 0; !is_end(r, head, seen); seen++) {
-        Record next;
-        PyObject *made =
-            read_record(r, &next) < 0 ? NULL : object_of(&next, objects->type);
-        int failed = made == NULL ? -1 : PyList_Append(objects->records, made);
-        Py_XDECREF(made);
-        if (failed) {
-            return failed;
-        }
+/* Open the records from ``first`` to ``stop``. */
+static int open_records(Records *records, PyObject *body, PyObject *index,
+                        PyObject *first, PyObject *stop) {
+    if (PyObject_GetBuffer(body, &records->body, PyBUF_SIMPLE) < 0) {
+        return -1;
+    }
+    if (PyObject_GetBuffer(index, &records->entries, PyBUF_SIMPLE) < 0) {
+        PyBuffer_Release(&records->body);
+        return -1;
+    }
+    records->first = PyLong_AsSsize_t(first);
+    records->stop = PyLong_AsSsize_t(stop);
+    Py_ssize_t count = records->entries.len / (Py_ssize_t)sizeof(Entry);
+    if (!PyErr_Occurred() &&
+        (records->first < 0 || records->first > records->stop || records->stop > count)) {
+        PyErr_SetString(PyExc_IndexError, "no such records");
+    }
+    if (PyErr_Occurred()) {
+        release(records);
+        return -1;
     }
     return 0;
 }
 
-static PyObject *read_page(PyObject *self, PyObject *const *given, Py_ssize_t count) {
-    (void)self;
-    Py_buffer view;
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "read_page() takes two arguments");
-        return NULL;
-    }
-    if (PyObject_GetBuffer(given[0], &view, PyBUF_SIMPLE) < 0) {
-        return NULL;
-    }
-    Reader r = {view.buf, (const uint8_t *)view.buf + view.len, 0};
-    Objects objects = {PyList_New(0), given[1]};
-    PyObject *fields = NULL, *result = NULL;
-    if (objects.records != NULL) {
-        fields = read_answer(&r, read_objects, &objects);
-    }
-    if (fields != NULL) {
-        result = PyTuple_Pack(2, objects.records, fields);
-    }
-    Py_XDECREF(objects.records);
-    Py_XDECREF(fields);
-    PyBuffer_Release(&view);
-    return result;
+static const Entry *entry_at(const Records *records, Py_ssize_t index) {
+    return (const Entry *)records->entries.buf + index;
 }
 
-/* --- columns ------------------------------------------------------------------------ */
+/* Find a part of a record. A missing partition key has the text NULL. */
+static int find(const Records *records, const Entry *entry, int part, Slice *found) {
+    *found = (Slice){NULL, 0};
+    if (entry->size[part] == MISSING) {
+        return 0;
+    }
+    if ((uint64_t)entry->at[part] + entry->size[part] > (uint64_t)records->body.len) {
+        return fail("an index of another page");
+    }
+    found->text = (const uint8_t *)records->body.buf + entry->at[part];
+    found->size = entry->size[part];
+    return 0;
+}
 
 /* Bytes that grow. Their capacity is the size of the Python object. */
 typedef struct {
@@ -468,124 +470,86 @@ static int append(Buffer *buffer, const void *from, Py_ssize_t size) {
             return -1;
         }
     }
-    memcpy(PyBytes_AS_STRING(buffer->bytes) + filled, from, size);
+    if (size) {
+        memcpy(PyBytes_AS_STRING(buffer->bytes) + filled, from, size);
+    }
     buffer->size += size;
     return 0;
 }
 
-enum { OFFSETS, VALUES, PAIR, TIMES = PAIR * STRINGS, BUFFERS };
-
-/* The buffers of Arrow: offsets and values of each of the strings, then the times. If no
- * record has a partition key, those of the keys are empty. */
-typedef struct {
-    Buffer buffers[BUFFERS];
-    int32_t ends[STRINGS];
-    Py_ssize_t count;
-    Slice prefix;
-    int has_prefix; /* whether the data of at least one record begins with the prefix */
-} Columns;
-
-static int append_string(Columns *columns, int string, const Slice *slice) {
-    if (slice->text == NULL) {
-        return 0;
+/* Return the bytes, cut to their size, or NULL. */
+static PyObject *cut(Buffer *buffer) {
+    PyObject *bytes = NULL;
+    if (buffer->bytes != NULL && _PyBytes_Resize(&buffer->bytes, buffer->size) == 0) {
+        bytes = buffer->bytes;
+        buffer->bytes = NULL;
     }
-    Buffer *pair = &columns->buffers[PAIR * string];
-    columns->ends[string] += (int32_t)slice->size;
-    if (append(&pair[VALUES], slice->text, slice->size) < 0) {
-        return -1;
-    }
-    return append(&pair[OFFSETS], &columns->ends[string], sizeof(int32_t));
+    return bytes;
 }
 
-/* Copy each record once, while the processor has it in its cache. */
-static int append_records(Reader *r, const Head *head, void *into) {
-    Columns *columns = into;
-    const Slice *prefix = &columns->prefix;
-    for (int i = 0; i < STRINGS; i++) {
-        Buffer *offsets = &columns->buffers[PAIR * i + OFFSETS];
-        if (append(offsets, &columns->ends[i], sizeof(int32_t)) < 0) {
-            return -1;
-        }
-    }
-    Buffer *keys = &columns->buffers[PAIR * PARTITION_KEY + OFFSETS];
-    while (!is_end(r, head, (uint64_t)columns->count)) {
+typedef struct {
+    Buffer entries;
+    const uint8_t *body;
+    Slice prefix;
+    int has_prefix; /* whether the data of at least one record begins with the prefix */
+} Index;
+
+static int append_entries(Reader *r, const Head *head, void *into) {
+    Index *index = into;
+    const Slice *prefix = &index->prefix;
+    for (uint64_t seen = 0; !is_end(r, head, seen); seen++) {
         Record next;
+        Entry entry;
         if (read_record(r, &next) < 0 || check_utf8(&next.strings[SEQUENCE_NUMBER]) ||
             check_utf8(&next.strings[PARTITION_KEY])) {
             return -1;
         }
-        if (columns->count == 0 && next.strings[PARTITION_KEY].text == NULL) {
-            keys->size = 0;
-        }
-        if ((keys->size == 0) != (next.strings[PARTITION_KEY].text == NULL)) {
-            return fail("a partition key in some records only");
-        }
         for (int i = 0; i < STRINGS; i++) {
-            if (append_string(columns, i, &next.strings[i]) < 0) {
-                return -1;
-            }
+            const Slice *string = &next.strings[i];
+            int is_missing = string->text == NULL;
+            entry.at[i] = is_missing ? 0 : (uint32_t)(string->text - index->body);
+            entry.size[i] = is_missing ? MISSING : (uint32_t)string->size;
         }
-        int64_t micros = next.milliseconds * 1000;
-        if (append(&columns->buffers[TIMES], &micros, sizeof(micros)) < 0) {
+        entry.milliseconds = next.milliseconds;
+        const Slice *data = &next.strings[DATA];
+        index->has_prefix |= data->size >= prefix->size &&
+                             !memcmp(data->text, prefix->text, prefix->size);
+        if (append(&index->entries, &entry, sizeof(entry)) < 0) {
             return -1;
         }
-        const Slice *data = &next.strings[DATA];
-        columns->has_prefix |= data->size >= prefix->size &&
-                               !memcmp(data->text, prefix->text, prefix->size);
-        columns->count++;
     }
-    return columns->count ? 0 : fail("no records");
+    return 0;
 }
 
-/* Return a tuple of the buffers, cut to their sizes, or NULL. */
-static PyObject *cut(Columns *columns) {
-    PyObject *all = PyTuple_New(BUFFERS);
-    for (int i = 0; all != NULL && i < BUFFERS; i++) {
-        Buffer *buffer = &columns->buffers[i];
-        if (_PyBytes_Resize(&buffer->bytes, buffer->size) < 0) {
-            Py_CLEAR(all);
-        } else {
-            PyTuple_SET_ITEM(all, i, buffer->bytes);
-            buffer->bytes = NULL;
-        }
+static PyObject *index_of(Reader r, const Slice *prefix) {
+    Index index = {.body = r.next, .prefix = *prefix};
+    PyObject *fields = NULL, *entries = NULL, *result = NULL;
+    index.entries.bytes = PyBytes_FromStringAndSize(NULL, 64 * sizeof(Entry));
+    if (index.entries.bytes != NULL &&
+        (fields = read_answer(&r, append_entries, &index)) != NULL &&
+        (entries = cut(&index.entries)) != NULL) {
+        result =
+            Py_BuildValue("OOO", entries, index.has_prefix ? Py_True : Py_False, fields);
     }
-    return all;
-}
-
-static PyObject *columns_of(Reader r, const Slice *prefix) {
-    Columns columns = {.prefix = *prefix};
-    PyObject *fields = NULL, *all = NULL, *result = NULL;
-    int failed = 0;
-    for (int i = 0; i < BUFFERS && !failed; i++) {
-        /* The data is most of an answer, which need not grow then. */
-        Py_ssize_t capacity = i == PAIR * DATA + VALUES ? r.end - r.next : 4096;
-        columns.buffers[i].bytes = PyBytes_FromStringAndSize(NULL, capacity);
-        failed = columns.buffers[i].bytes == NULL;
-    }
-    if (!failed && (fields = read_answer(&r, append_records, &columns)) != NULL) {
-        all = cut(&columns);
-    }
-    for (int i = 0; i < BUFFERS; i++) {
-        Py_XDECREF(columns.buffers[i].bytes);
-    }
-    if (all != NULL) {
-        result = Py_BuildValue("nNOO", columns.count, PyBool_FromLong(columns.has_prefix),
-                               all, fields);
-    }
-    Py_XDECREF(all);
+    Py_XDECREF(index.entries.bytes);
+    Py_XDECREF(entries);
     Py_XDECREF(fields);
     return result;
 }
 
-static PyObject *read_columns(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+static int has_arguments(Py_ssize_t count, Py_ssize_t expected, const char *name) {
+    if (count != expected) {
+        PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments", name, expected);
+    }
+    return count == expected;
+}
+
+static PyObject *read_page(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     (void)self;
     Py_buffer view, wanted;
     PyObject *result = NULL;
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "read_columns() takes two arguments");
-        return NULL;
-    }
-    if (PyObject_GetBuffer(given[0], &view, PyBUF_SIMPLE) < 0) {
+    if (!has_arguments(count, 2, "read_page") ||
+        PyObject_GetBuffer(given[0], &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     if (PyObject_GetBuffer(given[1], &wanted, PyBUF_SIMPLE) == 0) {
@@ -594,7 +558,7 @@ static PyObject *read_columns(PyObject *self, PyObject *const *given, Py_ssize_t
         } else {
             Reader r = {view.buf, (const uint8_t *)view.buf + view.len, 0};
             Slice prefix = {wanted.buf, wanted.len};
-            result = columns_of(r, &prefix);
+            result = index_of(r, &prefix);
         }
         PyBuffer_Release(&wanted);
     }
@@ -602,27 +566,293 @@ static PyObject *read_columns(PyObject *self, PyObject *const *given, Py_ssize_t
     return result;
 }
 
+static PyObject *data_bytes(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    (void)self;
+    Records records;
+    int64_t size = 0;
+    if (!has_arguments(count, 4, "data_bytes") ||
+        open_records(&records, given[0], given[1], given[2], given[3]) < 0) {
+        return NULL;
+    }
+    for (Py_ssize_t i = records.first; i < records.stop; i++) {
+        size += entry_at(&records, i)->size[DATA];
+    }
+    release(&records);
+    return PyLong_FromLongLong(size);
+}
+
+/* --- copies ------------------------------------------------------------------------- */
+
+static int copy_records(const Records *records, int has_data, Buffer *body,
+                        Buffer *entries) {
+    for (Py_ssize_t i = records->first; i < records->stop; i++) {
+        const Entry *entry = entry_at(records, i);
+        Entry copied = {.milliseconds = entry->milliseconds};
+        for (int part = 0; part < STRINGS; part++) {
+            Slice string;
+            if (find(records, entry, part, &string) < 0) {
+                return -1;
+            }
+            int is_copied = string.text != NULL && (has_data || part == SEQUENCE_NUMBER);
+            copied.at[part] = (uint32_t)body->size;
+            copied.size[part] = is_copied ? entry->size[part]
+                                : part == DATA ? 0
+                                               : MISSING;
+            if (is_copied && append(body, string.text, string.size) < 0) {
+                return -1;
+            }
+        }
+        if (append(entries, &copied, sizeof(copied)) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *copy(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    (void)self;
+    Records records;
+    PyObject *result = NULL;
+    int has_data;
+    if (!has_arguments(count, 5, "copy") || (has_data = PyObject_IsTrue(given[4])) < 0 ||
+        open_records(&records, given[0], given[1], given[2], given[3]) < 0) {
+        return NULL;
+    }
+    Py_ssize_t length = records.stop - records.first;
+    Buffer body = {PyBytes_FromStringAndSize(NULL, 64 * length + 64), 0};
+    Buffer entries = {PyBytes_FromStringAndSize(NULL, sizeof(Entry) * length + 64), 0};
+    if (body.bytes != NULL && entries.bytes != NULL &&
+        copy_records(&records, has_data, &body, &entries) == 0) {
+        PyObject *copied = cut(&body), *index = copied == NULL ? NULL : cut(&entries);
+        if (index != NULL) {
+            result = PyTuple_Pack(2, copied, index);
+        }
+        Py_XDECREF(copied);
+        Py_XDECREF(index);
+    }
+    Py_XDECREF(body.bytes);
+    Py_XDECREF(entries.bytes);
+    release(&records);
+    return result;
+}
+
+/* --- objects ------------------------------------------------------------------------ */
+
+/* Return a record of a type whose fields are in the order of ``model.records.Record``. */
+static PyObject *object_of(const Records *records, Py_ssize_t index, PyObject *type,
+                           PyObject *source) {
+    const Entry *entry = entry_at(records, index);
+    Slice number, key, data;
+    if (find(records, entry, SEQUENCE_NUMBER, &number) < 0 ||
+        find(records, entry, PARTITION_KEY, &key) < 0 ||
+        find(records, entry, DATA, &data) < 0) {
+        return NULL;
+    }
+    PyObject *made = NULL, *fields[7] = {NULL, NULL, NULL, NULL, Py_None, Py_None, source};
+    /* Stop at the first error: with one set, most functions must not be called. */
+    if ((fields[0] = text_of(&number)) &&
+        (fields[1] = PyBytes_FromStringAndSize((const char *)data.text, data.size)) &&
+        (fields[2] = key.text == NULL ? Py_NewRef(Py_None) : text_of(&key)) &&
+        (fields[3] = PyFloat_FromDouble((double)entry->milliseconds / 1000.0))) {
+        made = PyObject_Vectorcall(type, fields, 7, NULL);
+    }
+    for (int i = 0; i < 4; i++) {
+        Py_XDECREF(fields[i]);
+    }
+    return made;
+}
+
+typedef struct {
+    PyObject_HEAD
+    Records records; /* ``first`` is the next one */
+    PyObject *type, *source;
+} Iterator;
+
+static PyObject *iterator_next(Iterator *self) {
+    Py_ssize_t index = self->records.first;
+    if (index >= self->records.stop) {
+        return NULL;
+    }
+    self->records.first = index + 1;
+    return object_of(&self->records, index, self->type, self->source);
+}
+
+static PyObject *iterator_length(Iterator *self, PyObject *unused) {
+    (void)unused;
+    Py_ssize_t left = self->records.stop - self->records.first;
+    return PyLong_FromSsize_t(left < 0 ? 0 : left);
+}
+
+static void iterator_dealloc(Iterator *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    release(&self->records);
+    Py_XDECREF(self->type);
+    Py_XDECREF(self->source);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef iterator_methods[] = {
+    {"__length_hint__", (PyCFunction)(void (*)(void))iterator_length, METH_NOARGS,
+     "Return how many records are left."},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot iterator_slots[] = {{Py_tp_iter, PyObject_SelfIter},
+                                       {Py_tp_iternext, iterator_next},
+                                       {Py_tp_dealloc, iterator_dealloc},
+                                       {Py_tp_methods, iterator_methods},
+                                       {0, NULL}};
+
+static PyType_Spec iterator_spec = {
+    .name = "kinesumer.wire._native.RecordIterator",
+    .basicsize = sizeof(Iterator),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = iterator_slots,
+};
+
+static PyObject *iterate(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    PyTypeObject *type = *(PyTypeObject **)PyModule_GetState(self);
+    if (!has_arguments(count, 6, "iterate")) {
+        return NULL;
+    }
+    Iterator *made = (Iterator *)type->tp_alloc(type, 0);
+    if (made == NULL) {
+        return NULL;
+    }
+    made->type = Py_NewRef(given[4]);
+    made->source = Py_NewRef(given[5]);
+    if (open_records(&made->records, given[0], given[1], given[2], given[3]) < 0) {
+        Py_CLEAR(made);
+    }
+    return (PyObject *)made;
+}
+
+/* --- columns ------------------------------------------------------------------------ */
+
+enum { OFFSETS, VALUES, PAIR, TIMES = PAIR * STRINGS, BUFFERS };
+
+/* Append the records to the buffers of Arrow. */
+static int append_columns(const Records *records, Buffer *buffers) {
+    int32_t ends[STRINGS] = {0};
+    for (int part = 0; part < STRINGS; part++) {
+        if (append(&buffers[PAIR * part + OFFSETS], &ends[part], sizeof(int32_t)) < 0) {
+            return -1;
+        }
+    }
+    for (Py_ssize_t i = records->first; i < records->stop; i++) {
+        const Entry *entry = entry_at(records, i);
+        for (int part = 0; part < STRINGS; part++) {
+            Buffer *pair = &buffers[PAIR * part];
+            Slice string;
+            if (find(records, entry, part, &string) < 0) {
+                return -1;
+            }
+            ends[part] += (int32_t)string.size;
+            if (append(&pair[VALUES], string.text, string.size) < 0 ||
+                append(&pair[OFFSETS], &ends[part], sizeof(int32_t)) < 0) {
+                return -1;
+            }
+        }
+        int64_t micros = entry->milliseconds * 1000;
+        if (append(&buffers[TIMES], &micros, sizeof(micros)) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int misses_key(const Records *records) {
+    for (Py_ssize_t i = records->first; i < records->stop; i++) {
+        if (entry_at(records, i)->size[PARTITION_KEY] == MISSING) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *columns(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    (void)self;
+    Records records;
+    Buffer buffers[BUFFERS] = {{NULL, 0}};
+    PyObject *result = NULL;
+    if (!has_arguments(count, 4, "columns") ||
+        open_records(&records, given[0], given[1], given[2], given[3]) < 0) {
+        return NULL;
+    }
+    int failed = 0;
+    for (int i = 0; i < BUFFERS && !failed; i++) {
+        /* The data is most of a page, which need not grow then. */
+        Py_ssize_t capacity = i == PAIR * DATA + VALUES ? records.body.len : 4096;
+        buffers[i].bytes = PyBytes_FromStringAndSize(NULL, capacity);
+        failed = buffers[i].bytes == NULL;
+    }
+    if (!failed && append_columns(&records, buffers) == 0) {
+        if (misses_key(&records)) {
+            buffers[PAIR * PARTITION_KEY + OFFSETS].size = 0;
+        }
+        result = PyTuple_New(BUFFERS);
+    }
+    for (int i = 0; i < BUFFERS && result != NULL; i++) {
+        PyObject *bytes = cut(&buffers[i]);
+        if (bytes == NULL) {
+            Py_CLEAR(result);
+        } else {
+            PyTuple_SET_ITEM(result, i, bytes);
+        }
+    }
+    for (int i = 0; i < BUFFERS; i++) {
+        Py_XDECREF(buffers[i].bytes);
+    }
+    release(&records);
+    return result;
+}
+
+#define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
+
 static PyMethodDef functions[] = {
     {"decode", decode, METH_O,
      "decode(body, /)\n--\n\n"
      "Return a body as an object. A time is a float, in seconds. Raise ValueError."},
-    {"read_page", (PyCFunction)(void (*)(void))read_page, METH_FASTCALL,
-     "read_page(body, type, /)\n--\n\n"
-     "Return the records of a page, and a dictionary of its other fields. Each record\n"
-     "is a call of the type with sequence number, data, partition key and arrival time\n"
-     "in seconds. A missing partition key is None. Other fields of records are left\n"
-     "out. Raise ValueError if a record is unusual."},
-    {"read_columns", (PyCFunction)(void (*)(void))read_columns, METH_FASTCALL,
-     "read_columns(body, prefix, /)\n--\n\n"
-     "Return the records of a page as columns: their number, whether the data of at\n"
-     "least one begins with a prefix, the buffers of Arrow, and a dictionary of the\n"
-     "page's other fields. The buffers are the offsets and values of sequence numbers,\n"
-     "partition keys and data, and the arrival times in microseconds. If no record has\n"
-     "a partition key, the buffers of the keys are empty. Raise ValueError as\n"
-     "read_page() does, and if there are no records."},
+    {"read_page", FAST(read_page),
+     "read_page(body, prefix, /)\n--\n\n"
+     "Return an index of a page's records, whether the data of at least one begins with\n"
+     "a prefix, and a dictionary of the page's other fields. Other fields of records\n"
+     "are left out. Raise ValueError if a record is unusual."},
+    {"data_bytes", FAST(data_bytes),
+     "data_bytes(body, index, first, stop, /)\n--\n\n"
+     "Return the size of the data of some records of a page."},
+    {"copy", FAST(copy),
+     "copy(body, index, first, stop, has_data, /)\n--\n\n"
+     "Return a copy of some records of a page, as another body and its index. Without\n"
+     "``has_data``, the copies have neither data nor partition keys."},
+    {"iterate", FAST(iterate),
+     "iterate(body, index, first, stop, type, source, /)\n--\n\n"
+     "Return an iterator that makes a record of the type for some records of a page."},
+    {"columns", FAST(columns),
+     "columns(body, index, first, stop, /)\n--\n\n"
+     "Return some records of a page as the buffers of Arrow: the offsets and values of\n"
+     "sequence numbers, partition keys and data, and the arrival times in microseconds.\n"
+     "If a record has no partition key, the offsets of the keys are empty."},
     {NULL, NULL, 0, NULL}};
 
+static int add_type(PyObject *self) {
+    PyObject **type = PyModule_GetState(self);
+    *type = PyType_FromModuleAndSpec(self, &iterator_spec, NULL);
+    return *type == NULL ? -1 : 0;
+}
+
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+    Py_VISIT(*(PyObject **)PyModule_GetState(self));
+    return 0;
+}
+
+static int clear(PyObject *self) {
+    Py_CLEAR(*(PyObject **)PyModule_GetState(self));
+    return 0;
+}
+
 static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_type},
 #ifdef Py_mod_multiple_interpreters
     {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
 #endif
@@ -635,8 +865,11 @@ static struct PyModuleDef module = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "kinesumer.wire._native",
     .m_doc = "Decode CBOR.",
+    .m_size = sizeof(PyObject *),
     .m_methods = functions,
     .m_slots = slots,
+    .m_traverse = traverse,
+    .m_clear = clear,
 };
 
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&module); }

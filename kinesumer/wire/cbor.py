@@ -8,7 +8,7 @@ in JSON. That is faster then, because msgspec's decoder of JSON is compiled, too
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Literal, Protocol, cast
 
@@ -76,19 +76,41 @@ class Compiled(Protocol):
         ...
 
     def read_page(
-        self, body: Body, type_: Callable[..., Record], /
-    ) -> tuple[list[Record], dict[str, object]]:
-        """Return the records of a page, and the page's other fields."""
+        self, body: Body, prefix: bytes, /
+    ) -> tuple[bytes, bool, dict[str, object]]:
+        """Return an index of a page's records, and the page's other fields.
+
+        Also return whether the data of at least one record begins with the prefix.
+        """
         ...
 
-    def read_columns(
-        self, body: Body, prefix: bytes, /
-    ) -> tuple[int, bool, tuple[bytes, ...], dict[str, object]]:
-        """Return the number of records, and their columns as buffers of Arrow.
+    def data_bytes(self, body: Body, index: bytes, first: int, stop: int, /) -> int:
+        """Return the size of the data of some records."""
+        ...
 
-        Also return whether the data of at least one record begins with the prefix, and
-        the page's other fields.
-        """
+    def copy(
+        self, body: Body, index: bytes, first: int, stop: int, has_data: bool, /
+    ) -> tuple[bytes, bytes]:
+        """Return a copy of some records, as a body and its index."""
+        ...
+
+    def iterate(
+        self,
+        body: Body,
+        index: bytes,
+        first: int,
+        stop: int,
+        type_: Callable[..., Record],
+        source: object,
+        /,
+    ) -> Iterator[Record]:
+        """Return an iterator that makes the objects of some records."""
+        ...
+
+    def columns(
+        self, body: Body, index: bytes, first: int, stop: int, /
+    ) -> tuple[bytes, ...]:
+        """Return the columns of some records, as buffers of Arrow."""
         ...
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import msgspec
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.columns import Buffers, RecordColumns
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.wire.aggregation import MAGIC
 from kinesumer.wire.cbor import compiled, is_map
 from kinesumer.wire.fields import is_sequence_number
+from kinesumer.wire.page_records import PageRecords
 
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 
@@ -75,7 +74,10 @@ def decode_page(body: Body) -> Page:
     """
     try:
         if compiled is not None and is_map(body):
-            page = page_of(*compiled.read_page(body, Record), body)
+            index, has_aggregate, fields = compiled.read_page(body, MAGIC)
+            packed = PageRecords(compiled, body, index)
+            # Aggregates are opened as objects.
+            page = page_of([*packed] if has_aggregate else packed, fields, body)
         else:
             answer = _decode(body)
             page = _page(answer.records, answer, body)
@@ -83,22 +85,6 @@ def decode_page(body: Body) -> Page:
         _refuse(body, _CALL, str(fault), fault)
     check_records(page.records, body, _CALL)
     return page
-
-
-def decode_columns(body: Body) -> Page:
-    """Return the page in a body with its records as columns, if it can have them.
-
-    The records are objects if the body isn't in CBOR, if one of them is an aggregate,
-    or if they do not have the same fields. Raise errors as ``decode_page()`` does.
-    """
-    if compiled is not None and is_map(body):
-        with suppress(SourceUnavailableError, *UNDECODED):
-            _, has_aggregate, buffers, fields = compiled.read_columns(body, MAGIC)
-            if not has_aggregate:
-                records = RecordColumns(Buffers(*buffers))
-                check_records(records, body, _CALL)
-                return page_of(records, fields, body)
-    return decode_page(body)
 
 
 def page_of(records: Sequence[Record], fields: dict[str, object], body: Body) -> Page:

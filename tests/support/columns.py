@@ -1,11 +1,11 @@
-"""Make columns of records, as the compiled decoder does."""
+"""Records that are packed, without the compiled decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import overload
 
-from kinesumer.model.columns import Buffers, RecordColumns
-from kinesumer.model.records import Fence, Record, Source
+from kinesumer.model.records import Buffers, Fence, PackedRecords, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -18,22 +18,60 @@ def offsets(parts: Sequence[bytes]) -> bytes:
     return b"".join(end.to_bytes(4, "little") for end in ends)
 
 
-def packed(records: Sequence[Record]) -> RecordColumns:
-    """Return records as columns. Either all of them have a partition key, or none."""
-    numbers = [record.sequence_number.encode() for record in records]
-    keys = [(record.partition_key or "").encode() for record in records]
-    data = [record.data for record in records]
-    has_keys = any(record.partition_key is not None for record in records)
-    micros = [
-        round((record.approximate_arrival_timestamp or 0) * 1e6) for record in records
-    ]
-    buffers = Buffers(
-        offsets(numbers),
-        b"".join(numbers),
-        offsets(keys) if has_keys else b"",
-        b"".join(keys),
-        offsets(data),
-        b"".join(data),
-        b"".join(each.to_bytes(8, "little") for each in micros),
-    )
-    return RecordColumns(buffers, SOURCE)
+class ListedRecords(PackedRecords):
+    """A sequence of records that says how large it is, and what its columns are."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self._records, self.source = records, SOURCE
+
+    @property
+    def data_bytes(self) -> int:
+        """The size of the records' data."""
+        return sum(len(record.data) for record in self._records)
+
+    def copied(self, *, has_data: bool = True) -> ListedRecords:
+        """Return a copy, as ``PageRecords`` does."""
+        if has_data:
+            return self
+        return ListedRecords(
+            [
+                Record(
+                    r.sequence_number,
+                    b"",
+                    approximate_arrival_timestamp=r.approximate_arrival_timestamp,
+                    source=r.source,
+                )
+                for r in self._records
+            ]
+        )
+
+    def columns(self) -> Buffers:
+        """Return the buffers of Arrow, as ``PageRecords`` does."""
+        numbers = [record.sequence_number.encode() for record in self._records]
+        keys = [(record.partition_key or "").encode() for record in self._records]
+        data = [record.data for record in self._records]
+        has_keys = all(record.partition_key is not None for record in self._records)
+        times = [r.approximate_arrival_timestamp or 0 for r in self._records]
+        return Buffers(
+            offsets(numbers),
+            b"".join(numbers),
+            offsets(keys) if has_keys else b"",
+            b"".join(keys),
+            offsets(data),
+            b"".join(data),
+            b"".join(round(time * 1e6).to_bytes(8, "little") for time in times),
+        )
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> ListedRecords: ...
+    def __getitem__(self, index: int | slice) -> Record | ListedRecords:
+        if isinstance(index, slice):
+            return ListedRecords(self._records[index])
+        return self._records[index]

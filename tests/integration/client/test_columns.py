@@ -11,7 +11,7 @@ import pytest
 
 from kinesumer import ColumnBatch, Config, Handler, Kinesumer, Producer, Start, blocking
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.columns import RecordColumns
+from kinesumer.model.records import PackedRecords
 from kinesumer.testing import EmbeddedAws
 from tests.support.cbor import needs_compiled
 
@@ -50,7 +50,7 @@ def numbers(batches: list[ColumnBatch]) -> list[int]:
 @pytest.mark.usefixtures("aws")
 async def test_columns_come_from_the_page_and_their_positions_are_stored() -> None:
     first = await consume(100)
-    assert all(isinstance(batch.records, RecordColumns) for batch in first)
+    assert all(isinstance(batch.records, PackedRecords) for batch in first)
     assert first[0].partition_key[:2].to_pylist() == ["key-0", "key-1"]
     second = await consume(COUNT - 100)
     assert numbers(first + second) == [*range(COUNT)]

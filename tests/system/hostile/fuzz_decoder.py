@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kinesumer.wire.cbor import Milliseconds, encode
+from kinesumer.wire.page_records import ENTRY_BYTES
 
 SOURCE = Path(__file__).parents[3] / "kinesumer" / "wire" / "_native.c"
 FLAGS = (
@@ -128,19 +129,31 @@ def rows_of(call: Callable[[], Any]) -> Any:
         return None
 
 
+def as_tuple(*fields: object) -> tuple[object, ...]:
+    """Return the fields of a record."""
+    return fields
+
+
 def check(native: Any, body: bytes) -> None:
     """Read an input in each way. A page has the same records in both forms."""
     rows_of(partial(native.decode, body))
-    found = rows_of(partial(native.read_page, body, lambda *fields: fields))
-    columns = rows_of(partial(native.read_columns, body, b"xx"))
-    if columns is None:
+    found = rows_of(partial(native.read_page, body, b"xx"))
+    if found is None:
         return
-    assert found is not None, "columns of a page that is no page"
-    count, has_prefix, buffers, fields = columns
-    records = found[0]
-    assert (count, fields) == (len(records), found[1])
-    assert has_prefix == any(record[1].startswith(b"xx") for record in records)
-    assert buffers[5] == b"".join(record[1] for record in records)
+    index, has_prefix, _ = found
+    page = body, index, 0, len(index) // ENTRY_BYTES
+    data = [fields[1] for fields in native.iterate(*page, as_tuple, None)]
+    assert has_prefix == any(each.startswith(b"xx") for each in data)
+    assert native.columns(*page)[5] == b"".join(data)
+    assert native.data_bytes(*page) == len(b"".join(data))
+    for has_data in (True, False):
+        copied = native.copy(*page, has_data)
+        again = [*native.iterate(*copied, *page[2:], as_tuple, None)]
+        assert [fields[1] for fields in again] == (
+            data if has_data else [b""] * len(data)
+        )
+    if index:  # an index of another page
+        rows_of(partial(list, native.iterate(body[:-9], *page[1:], as_tuple, None)))
 
 
 def fuzz(native: Any, edges: Any, inputs: int, seed: int) -> int:

@@ -23,7 +23,7 @@ from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.rows import Columns, Slice, rows_of
 from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.aggregation import MAGIC, open_in_steps
-from kinesumer.wire.records import decode_columns
+from kinesumer.wire.records import decode_page
 from tests.support.aggregates import (
     User,
     by_protobuf,
@@ -102,7 +102,7 @@ def test_spark_opens_a_frame_like_other_clients(data: bytes) -> None:
         "Data": base64.b64encode(data).decode(),
     }
     body = json.dumps({"Records": [entry], "MillisBehindLatest": 0}).encode()
-    rows = rows_of(decode_columns(body), deaggregate=True)
+    rows = rows_of(decode_page(body), deaggregate=True)
     read = rows.batch(SHARD, ALL, Slice(0, len(rows))).to_pylist()
     opened = open_records([Record("1", data)], UPPER_HALF)
     assert [row["data"] for row in read] == [r.data for r in opened.records]

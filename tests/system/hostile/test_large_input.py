@@ -28,7 +28,7 @@ from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.rows import Columns, Slice, rows_of
 from kinesumer.wire import rows, writes
 from kinesumer.wire.aggregation import MAGIC
-from kinesumer.wire.records import decode_columns, decode_page
+from kinesumer.wire.records import decode_page
 from tests.support.aggregates import frame, open_records
 from tests.support.delivery import deliver
 from tests.support.faulty import FaultySource
@@ -70,7 +70,7 @@ def test_one_byte_records_remain_columns_in_spark() -> None:
     columns = Columns(schema(*COLUMNS))
 
     def read(body: bytes) -> object:
-        rows = rows_of(decode_columns(body), deaggregate=True)
+        rows = rows_of(decode_page(body), deaggregate=True)
         return rows.batch(SHARD, columns, Slice(0, len(rows)))
 
     read(page_of_tiny_records(1_000))  # imports modules

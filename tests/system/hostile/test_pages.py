@@ -20,7 +20,7 @@ from kinesumer.spark.options.table import COLUMNS
 from kinesumer.spark.rows import Columns, RecordRows, Rows, Slice, rows_of
 from kinesumer.wire.cbor import compiled
 from kinesumer.wire.put_records import decode_results
-from kinesumer.wire.records import decode_columns, decode_iterator, decode_page
+from kinesumer.wire.records import decode_iterator, decode_page
 from tests.support.aggregates import open_records
 from tests.support.spark_reading import schema
 from tests.system.hostile import fuzz_decoder
@@ -136,12 +136,12 @@ def is_json(answer: bytes) -> bool:
 
 def one_by_one(answer: bytes) -> Any:
     page = decode_page(answer)
-    rows = RecordRows(page.records, deaggregate=True)
+    rows = RecordRows([*page.records], deaggregate=True)
     return page._replace(records=[]), row_values(rows)
 
 
 def in_columns(answer: bytes) -> Any:
-    page = decode_columns(answer)
+    page = decode_page(answer)
     rows = rows_of(page, deaggregate=True)
     return page._replace(records=[]), row_values(rows)
 

@@ -15,7 +15,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.rows import NO_DEATHS, Deaths, ShardRow
 from kinesumer.model.streams import ShardKey, Start
-from tests.support.columns import packed
+from tests.support.columns import ListedRecords
 
 
 def records(*numbers: int) -> list[Record]:
@@ -114,7 +114,7 @@ def test_acks_of_a_range_are_acks_of_its_records(
 ) -> None:
     one, other = Progress(), Progress()
     for progress in (one, other):
-        progress.deliver(packed(records(0, 1, 2)))
+        progress.deliver(ListedRecords(records(0, 1, 2)))
         progress.deliver(records(3, 4))
         for number in done:
             progress.mark(at(number))

@@ -29,7 +29,7 @@ from kinesumer.spark.rows import (
 from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.put_records import Entry, aggregate
-from kinesumer.wire.records import Body, decode_columns, decode_page
+from kinesumer.wire.records import Body, decode_page
 from tests.support.cbor import needs_compiled, page, record
 from tests.support.spark_reading import schema
 
@@ -38,7 +38,7 @@ ALL = Columns(schema(*COLUMNS))
 
 
 def rows_in(body: Body, *, deaggregate: bool = True) -> list[dict[str, object]]:
-    rows = rows_of(decode_columns(body), deaggregate=deaggregate)
+    rows = rows_of(decode_page(body), deaggregate=deaggregate)
     return listed(rows)
 
 
@@ -85,7 +85,7 @@ def test_any_layout_reads_alike_in_columns(
     seed: int, frame: Callable[[bytes], bytes]
 ) -> None:
     body = frame(page(records(random.Random(seed))))
-    found = decode_columns(body)
+    found = decode_page(body)
     rows = rows_of(found, deaggregate=True)
     assert found._replace(records=[]) == decode_page(body)._replace(records=[])
     assert isinstance(rows, TableRows)
@@ -108,7 +108,7 @@ def test_records_without_keys_read_alike_in_columns(
     for each in found:
         del each["PartitionKey"]
     body = frame(page(found))
-    rows = rows_of(decode_columns(body), deaggregate=True)
+    rows = rows_of(decode_page(body), deaggregate=True)
     assert isinstance(rows, TableRows)
     assert {row["partition_key"] for row in listed(rows)} == {None}
     assert listed(rows) == one_by_one(body)
@@ -218,7 +218,7 @@ def test_a_page_becomes_columns_without_pandas() -> None:
     program = (
         "import sys; from tests.unit.spark.test_rows import *;"
         "body = page([record(number, b'x') for number in range(9)]);"
-        "rows = rows_of(decode_columns(body), deaggregate=True);"
+        "rows = rows_of(decode_page(body), deaggregate=True);"
         "assert rows.batch(SHARD, ALL, Slice(0, 9)).num_rows == 9;"
         "print('pandas' in sys.modules)"
     )
@@ -228,7 +228,7 @@ def test_a_page_becomes_columns_without_pandas() -> None:
 
 def test_a_page_that_looks_like_an_end_has_its_records_as_objects() -> None:
     body = page([record(1, b"a"), record(2, b"b")], NextShardIterator=None)
-    found = decode_columns(body)
+    found = decode_page(body)
     rows = rows_of(found, deaggregate=True)
     assert [each.data for each in found.records] == [b"a", b"b"]
     assert len(rows) == 2
@@ -236,7 +236,7 @@ def test_a_page_that_looks_like_an_end_has_its_records_as_objects() -> None:
 
 def test_only_requested_columns_are_built() -> None:
     columns = Columns(schema("data", "shard_id"))
-    rows = rows_of(decode_columns(page([record(1, b"a")])), deaggregate=True)
+    rows = rows_of(decode_page(page([record(1, b"a")])), deaggregate=True)
     batch = rows.batch(SHARD, columns, Slice(0, 1))
     assert batch.to_pylist() == [{"data": b"a", "shard_id": "shard-7"}]
 

@@ -165,10 +165,16 @@ def test_arguments_that_are_not_bodies_are_refused() -> None:
     assert compiled is not None
     with pytest.raises(TypeError):
         compiled.decode("text")  # type: ignore[arg-type]
-    for read_any in (compiled.read_page, compiled.read_columns):
-        with pytest.raises(TypeError):
-            read_any("text", b"")  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="two arguments"):
-            read_any(b"")  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        compiled.read_columns(b"", "text")  # type: ignore[arg-type]
+    given: list[object] = [b"", b"", 0, 0, True, None]
+    wrong: list[object] = ["text", "text", "0", "0", None, None]
+    checked = (("read_page", 2), ("data_bytes", 4), ("columns", 4), ("iterate", 4))
+    for name, count in (*checked, ("copy", 4)):
+        function = getattr(compiled, name)
+        with pytest.raises(TypeError, match=r"takes \d arguments"):
+            function(b"")
+        more = given[count:] if name in ("iterate", "copy") else []
+        more = more[:1] if name == "copy" else more
+        for at in range(count):
+            changed = [*given[:at], wrong[at], *given[at + 1 : count], *more]
+            with pytest.raises(TypeError):
+                function(*changed)

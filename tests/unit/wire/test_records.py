@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,14 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.columns import RecordColumns
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Page
+from kinesumer.model.records import PackedRecords, Page
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.wire.aggregation import has_aggregates, with_source
 from kinesumer.wire.put_records import Entry, aggregate
 from kinesumer.wire.records import (
-    decode_columns,
     decode_iterator,
     decode_page,
     payload_bytes,
@@ -208,45 +205,30 @@ def test_a_page_weighs_three_quarters_of_its_body_and_never_less_than_nothing() 
     assert payload_bytes(Page([record], None, 0, (), 11)) == 0
 
 
-# --- columns --------------------------------------------------------------------------
+# --- packed records -------------------------------------------------------------------
 
 
 @needs_compiled
-def test_a_page_in_cbor_is_read_as_columns_of_the_same_records() -> None:
-    body = page([record(number, b"x" * number) for number in range(10, 15)])
-    columns, objects = decode_columns(body), decode_page(body)
-    assert isinstance(columns.records, RecordColumns)
-    assert [*columns.records] == objects.records
-    assert columns[1:] == objects[1:]
-    assert not has_aggregates(columns.records)
-    opened = with_source(columns.records, SOURCE)
+def test_records_of_a_page_in_cbor_are_packed() -> None:
+    records = decode_page(page([record(n, b"x" * n) for n in range(10, 15)])).records
+    assert isinstance(records, PackedRecords)
+    assert [each.data for each in records] == [b"x" * n for n in range(10, 15)]
+    assert not has_aggregates(records)
+    opened = with_source(records, SOURCE)
     assert opened.last == "14"
-    assert columns.records[0].source is SOURCE
+    assert records[0].source is SOURCE
 
 
 @pytest.mark.parametrize(
     "body",
     [
         pytest.param(b'{"Records":[],"MillisBehindLatest":1}', id="json"),
-        pytest.param(page([]), id="empty", marks=needs_compiled),
         pytest.param(
             page([record(1, aggregate([Entry(b"a", "k")] * 2))]),
             id="aggregate",
             marks=needs_compiled,
         ),
-        pytest.param(
-            page([record(1, b"a"), {**record(2, b"b"), "PartitionKey": None}]),
-            id="a key in some records",
-            marks=needs_compiled,
-        ),
     ],
 )
-def test_other_pages_are_read_as_objects(body: bytes) -> None:
-    try:
-        expected = decode_page(body)
-    except SourceUnavailableError as error:
-        with pytest.raises(SourceUnavailableError, match=re.escape(str(error))):
-            decode_columns(body)
-    else:
-        assert decode_columns(body) == expected
-        assert isinstance(expected.records, list)
+def test_records_of_other_pages_are_objects(body: bytes) -> None:
+    assert isinstance(decode_page(body).records, list)

@@ -206,8 +206,11 @@ def test_a_page_in_cbor_has_the_records_and_fields_of_the_compiled_decoder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     body, found = encode({}), [Record("12", b"x")]
-    read_page = lambda *_: (found, {"MillisBehindLatest": 7})  # noqa: E731
-    monkeypatch.setattr(wire_records, "compiled", SimpleNamespace(read_page=read_page))
+    decoder = SimpleNamespace(
+        read_page=lambda *_: (bytes(32), False, {"MillisBehindLatest": 7}),
+        iterate=lambda *_: iter(found),
+    )
+    monkeypatch.setattr(wire_records, "compiled", decoder)
     page = Page(found, None, 7, (), len(body), is_cbor=True)
     assert decode_page(body) == page
     assert payload_bytes(page) == 0

@@ -1,0 +1,108 @@
+"""Test that packed records of a page are what the objects of the same page are."""
+
+from __future__ import annotations
+
+from operator import length_hint
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesumer.model.records import Record, memory_size
+from kinesumer.wire.cbor import compiled
+from kinesumer.wire.page_records import PageRecords
+from tests.support.cbor import needs_compiled, page, record
+from tests.support.columns import SOURCE, ListedRecords
+
+pytestmark = needs_compiled
+
+
+def packed(body: bytes) -> PageRecords:
+    """Return the records of a page."""
+    assert compiled is not None
+    index, _, _ = compiled.read_page(body, b"")
+    return PageRecords(compiled, body, index, source=SOURCE)
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> tuple[PageRecords, list[Record]]:
+    """Draw a page, and the objects of its records."""
+    given, expected = [], []
+    for number in range(draw(st.integers(1, 6))):
+        data = draw(st.binary(max_size=300))
+        key = draw(st.none() | st.text(min_size=1, max_size=9))
+        fields = record(10**55 + number, data)
+        if key is None:
+            del fields["PartitionKey"]
+        else:
+            fields["PartitionKey"] = key
+        given.append(fields)
+        arrived = (1_732_531_200_789 + (10**55 + number) % 1000) / 1000
+        expected.append(Record(str(10**55 + number), data, key, arrived, source=SOURCE))
+    return packed(page(given)), expected
+
+
+@given(pages(), st.data())
+def test_they_are_a_sequence_of_the_records(
+    drawn: tuple[PageRecords, list[Record]], data: st.DataObject
+) -> None:
+    found, expected = drawn
+    part = slice(data.draw(st.integers(0, 6)), data.draw(st.integers(0, 6)))
+    assert found == expected
+    assert found != expected[1:]
+    assert repr(found) == repr(expected)
+    assert found[part] == expected[part]
+    assert found[part][1:] == expected[part][1:]
+    assert found[::-1] == expected[::-1]
+    count = len(expected)
+    assert [found[index] for index in range(-count, count)] == 2 * expected
+    assert memory_size(found[part]) == memory_size(expected[part])
+    for index in (count, -count - 1):
+        with pytest.raises(IndexError):
+            found[index]
+
+
+@given(pages(), st.data())
+def test_columns_and_copies_have_the_same_records(
+    drawn: tuple[PageRecords, list[Record]], data: st.DataObject
+) -> None:
+    found, expected = drawn
+    first = data.draw(st.integers(0, len(expected)))
+    part = found[first:]
+    assert isinstance(part, PageRecords)
+    assert part.columns() == ListedRecords(expected[first:]).columns()
+    assert part.copied() == expected[first:]
+    bare = part.copied(has_data=False)
+    assert bare == ListedRecords(expected[first:]).copied(has_data=False)
+    assert bare.data_bytes == 0
+
+
+def test_an_iterator_knows_how_many_records_are_left() -> None:
+    found = packed(page([record(number, b"x") for number in range(3)]))
+    left = iter(found)
+    assert length_hint(left) == 3
+    next(left)
+    assert length_hint(left) == 2
+    assert [each.sequence_number for each in left] == ["1", "2"]
+    assert length_hint(left) == 0
+    assert next(left, None) is None
+
+
+def test_a_copy_does_not_keep_the_page() -> None:
+    body = page([record(number, b"x" * 1000) for number in range(9)])
+    part = packed(body)[3:4]
+    assert isinstance(part, PageRecords)
+    copied = part.copied()
+    assert [len(each.data) for each in copied] == [1000]
+    assert len(copied._body) < 1100
+
+
+def test_an_index_of_another_page_is_refused() -> None:
+    assert compiled is not None
+    body = page([record(1, b"x" * 100)])
+    index, _, _ = compiled.read_page(body, b"")
+    with pytest.raises(ValueError, match="another page"):
+        next(compiled.iterate(body[:-90], index, 0, 1, Record, None))
+    for first, stop in ((0, 2), (-1, 1), (1, 0)):
+        with pytest.raises(IndexError, match="no such records"):
+            compiled.columns(body, index, first, stop)
