@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from kinesumer.core.batch_ranges import Limits
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Offset
+from kinesumer.spark.filters import ANY_ROW, FilterTaker, PushedFilters, push
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import Task
@@ -160,6 +162,14 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         requested(schema)
         self._options, self._schema = options, schema
+        self._pushed: PushedFilters = ANY_ROW
+
+    def _take_filters(self, filters: Sequence[Filter]) -> list[Filter]:
+        """Return the filters that Spark has to apply. Read only what others permit."""
+        self._pushed, rest = push(filters)
+        return rest
+
+    pushFilters = FilterTaker(_take_filters)
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the read. They don't read records that arrive later."""
@@ -180,7 +190,7 @@ class BatchReader(DataSourceReader):
                 "option startingPosition=checkpoint is for readStream: use another "
                 "one, as a bounded read doesn't take part in a group"
             )
-        return await _new_driver(self._options).bounded()
+        return await _new_driver(self._options).bounded(self._pushed)
 
 
 def _new_driver(options: ReadOptions) -> Driver:

@@ -24,6 +24,7 @@ from kinesumer.model.positions import (
     StreamOffset,
 )
 from kinesumer.model.streams import Shard, Start, StreamInfo, stream_name
+from kinesumer.spark.filters import PushedFilters
 from kinesumer.spark.planning.search import last_position
 from kinesumer.spark.process import PLAN_RETRIES, for_each
 
@@ -164,11 +165,15 @@ def _from_positions(
 
 
 async def bounds(
-    stream: StreamState, first: StreamOffset, ending: Start | StreamOffset | None
+    stream: StreamState,
+    first: StreamOffset,
+    ending: Start | StreamOffset | None,
+    pushed: PushedFilters,
 ) -> dict[str, Pair]:
     """Return where a bounded read begins and ends in each shard.
 
-    Shards without records in between are omitted. ``ending`` is a time (exclusive) or
+    Shards without records in between are omitted, and so are those that the pushed
+    filters exclude. ``ending`` is a time (exclusive) or
     positions (inclusive). If it is None, all existing records are read. Parents and
     their children are read at the same time, so only the records of one shard are in
     order.
@@ -177,10 +182,12 @@ async def bounds(
         listed = _parents(stream.shards)
         _require_known_shards("endingPosition", stream.info, listed, ending)
     pairs: dict[str, Pair] = {}
+    ending = pushed.end(ending, stream.info)
 
     async def find(shard: Shard) -> None:
         begin = first.shards.get(shard.shard_id, BEGINNING)
-        if not isinstance(begin, End):
+        begin = pushed.begin(begin, stream.info)
+        if not isinstance(begin, End) and pushed.has_shard(shard.shard_id):
             end = await _end(stream, shard, ending)
             if _has_records(begin, end):
                 begin = await _first_record(stream, shard.shard_id, begin)

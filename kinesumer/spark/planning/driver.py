@@ -36,6 +36,7 @@ from kinesumer.model.streams import ShardKey, Start, Stream, as_start
 from kinesumer.ports import Clock, StreamSource
 from kinesumer.runtime.clock import ServiceTime, SystemClock
 from kinesumer.runtime.failure_log import logger
+from kinesumer.spark.filters import ANY_ROW, PushedFilters
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.planning.bounds import (
     bounds,
@@ -154,14 +155,16 @@ class Driver:
             ranges += await self._ranges(arn, pairs, stream, end[arn].anchored_at)
         return self._tasks(ranges, streams)
 
-    async def bounded(self) -> list[Task]:
-        """Return the tasks of a bounded read (``spark.read``)."""
+    async def bounded(self, pushed: PushedFilters = ANY_ROW) -> list[Task]:
+        """Return the tasks of a bounded read (``spark.read``) with these filters."""
         ranges: list[ShardRange] = []
         streams = {stream.arn: stream for stream in await self._refreshed()}
         require_known_streams("endingPosition", self.options.ending, streams.values())
         for arn, stream in sorted(streams.items()):
+            if not pushed.has_stream(arn):
+                continue
             first = first_offset(stream, self._starting(stream))
-            pairs = await bounds(stream, first, self._ending(stream))
+            pairs = await bounds(stream, first, self._ending(stream), pushed)
             ranges += await self._ranges(arn, pairs, stream, first.anchored_at)
         return self._tasks(ranges, streams)
 

@@ -74,6 +74,40 @@ def test_a_sessions_settings_change_no_row(spark: SparkSession, stream: str) -> 
             assert rows() == expected, name
 
 
+def test_pushed_filters_change_no_row(spark: SparkSession, stream: str) -> None:
+    shard = "shardId-000000000000"
+    conditions = {
+        f"stream = '{stream}' AND shard_id IN ('{shard}', 'other')": 5,
+        "shard_id = 'other'": 0,
+        "stream != 'other' AND partition_key = 'key-1'": 1,
+        "arrived_at > current_timestamp() - INTERVAL 1 HOUR": 5,
+        "arrived_at < timestamp'2020-01-01'": 0,
+    }
+    for is_on in ("false", "true"):
+        with (
+            setting(spark, "spark.sql.session.timeZone", "Asia/Tokyo"),
+            setting(spark, "spark.sql.python.filterPushdown.enabled", is_on),
+        ):
+            found = {
+                condition: reading(spark, stream).where(condition).count()
+                for condition in conditions
+            }
+        assert found == conditions
+    with setting(spark, "spark.sql.python.filterPushdown.enabled", "true"):
+        read = reading(spark, stream).where(f"shard_id = '{shard}'")
+        assert "(shard_id#" not in plan_of(read)  # no filter is left for Spark
+        assert read.rdd.getNumPartitions() == 1
+    assert "(shard_id#" in plan_of(
+        reading(spark, stream).where(f"shard_id = '{shard}'")
+    )
+
+
+def plan_of(frame: DataFrame) -> str:
+    """Return Spark's plan of a query."""
+    executed = frame._jdf.queryExecution().executedPlan()
+    return str(executed.toString())
+
+
 def test_sql_reads_a_stream_as_a_view_and_as_a_table(
     spark: SparkSession, stream: str
 ) -> None:
