@@ -13,7 +13,8 @@
  * The module's only state is a type. What its functions make is theirs until they return
  * it, so they need neither a lock nor the GIL. Should another thread write to a bytearray
  * while it is read, the values are undefined, but each length is still compared with the
- * end: a buffer that is in use keeps its size. */
+ * end: a buffer that is in use keeps its size. An iterator belongs to one thread: two
+ * threads may get the same record from it. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

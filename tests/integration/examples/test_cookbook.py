@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from pyarrow import parquet
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from kinesumer import Start
 from kinesumer.blocking import Kinesumer
@@ -72,6 +74,54 @@ def test_events_are_pydantic_models_and_invalid_ones_are_kept(
         assert lines(process, 2) == ["ann orders for 7.0", "ann cancels"]
     [letter] = map(json.loads, letters.read_text().splitlines())
     assert "greater_than at" in letter["error"]
+
+
+def test_each_record_comes_once_into_an_iceberg_table(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    kinesumer_aws.create_stream("orders", shards=2)
+    command = "iceberg/consume.py", "billing", "orders", str(tmp_path)
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    numbers: list[int] = []
+
+    def put() -> None:
+        numbers.append(len(numbers))
+        data = b"%d" % numbers[-1]
+        kinesumer_aws.put("orders", data, data.decode())
+
+    def table() -> Table | None:
+        catalog = SqlCatalog("local", uri=url, warehouse=f"file://{tmp_path}")
+        exists = catalog.table_exists("kinesis.orders")
+        return catalog.load_table("kinesis.orders") if exists else None
+
+    def is_complete() -> bool:
+        found = table()
+        rows = [] if found is None else found.scan().to_arrow()["data"].to_pylist()
+        assert len({*rows}) == len(rows)
+        return sorted(map(int, rows)) == numbers
+
+    def has_new_owner() -> bool:
+        put()
+        found = table()
+        places = [] if found is None else found.properties.values()
+        return any(re.match(r"[2-9] \d+", place) for place in places)
+
+    put()
+    with running(*command):
+        wait_until(is_complete)
+        with running(*command):
+            wait_until(has_new_owner)
+        wait_until(is_complete)
+    # The same records again, as after a crash before the positions were stored.
+    seek = ["seek", "--app", "billing", "--to", "TRIM_HORIZON", "--all", "--yes"]
+    subprocess.run(
+        [sys.executable, "-m", "kinesumer.ops.cli", *seek],
+        check=True,
+        capture_output=True,
+    )
+    put()
+    with running(*command):
+        wait_until(is_complete)
 
 
 def test_records_of_two_versions_of_a_glue_schema_are_read(
