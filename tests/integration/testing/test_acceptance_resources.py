@@ -17,7 +17,13 @@ async def test_a_creation_whose_answer_was_lost_is_repeated() -> None:
         tables = await TableResources.open(clients)
         streams = await StreamResources.open(clients)
         for _ in range(2):
-            await tables.create("trial-state", {"made": "once"})
-            await streams.create("trial-orders", 1, {"made": "once"})
-        assert await tables.names("trial-") == ["trial-state"]
-        assert await streams.names("trial-") == ["trial-orders"]
+            await tables.create("kinesumer-acceptance-test-state", {"made": "once"})
+            await streams.create(
+                "kinesumer-acceptance-test-orders", 1, {"made": "once"}
+            )
+        assert await tables.names("kinesumer-acceptance-test-") == [
+            "kinesumer-acceptance-test-state"
+        ]
+        assert await streams.names("kinesumer-acceptance-test-") == [
+            "kinesumer-acceptance-test-orders"
+        ]
