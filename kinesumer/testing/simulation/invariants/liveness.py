@@ -145,9 +145,20 @@ class LivenessMonitor:
             body = count_waiting(self.sim) * scenario.record_bytes * 4 / 3
             seconds += body / clients / link
         slack = BACKLOG_SECONDS + 2 * scenario.min_read_interval_seconds
+        # The owner of an expired shard's parents may not hear of the shard, so that it
+        # waits for the next listing.
+        slack += self._count_expired_shards() * self.sim.config.listing_interval_seconds
         if scenario.commit == "manual":
             slack += self._seconds_in_turns() + self._ack_seconds()
         return slack + BACKLOG_TIMES * seconds
+
+    def _count_expired_shards(self) -> int:
+        """Return how many shards have expired before a client has ended them."""
+        streams = [self.sim.kinesis.stream(name) for name in self.sim.streams]
+        listed = {(each.arn, shard_id) for each in streams for shard_id in each.shards}
+        shards = self.sim.checker.shards.items()
+        rows = [trace.row for place, trace in shards if place not in listed]
+        return sum(row is not None and row.get("ended") is not True for row in rows)
 
     def _seconds_in_turns(self) -> float:
         """Return the longest time that user code has suspects one at a time.
