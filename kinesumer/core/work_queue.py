@@ -269,6 +269,8 @@ class KeyedWork(WorkQueue[S, W]):
 
     def _open(self) -> None:
         """Add each record of the next batch to the backlog of its key."""
+        # All records become objects now. Packed ones would stay in memory beside them.
+        self._batches[0].records = [*self._batches[0].records]
         self._last, offset = self._next_batch()
         busy, ready = self._busy, self._ready
         for record in self._last.records:
