@@ -228,9 +228,13 @@ class FaultInjector:
             self._later(3 * self.random.random(), self.crash, seconds)
 
     def expire(self, _seconds: float) -> None:
-        """Expire all but a stream's newest records, and shards closed before those."""
+        """Expire all but a stream's newest records, and shards closed before those.
+
+        Clients rely on the retention, so no record expires before it.
+        """
         name = self.random.choice(self.sim.streams)
-        self.sim.expire(name, 5 + 60 * self.random.random())
+        seconds = 5 + 60 * self.random.random()
+        self.sim.expire(name, max(seconds, self.sim.scenario.retention_seconds))
 
     # --- user code ---
 

@@ -239,8 +239,8 @@ async def test_a_wait_for_a_connection_is_no_wait_for_an_answer(
     if hooked:
         events = session.get_component("event_emitter")
         events.register("before-send.kinesis.GetRecords", lambda **_: None)
-    environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
-    aws.answer_raw("GetRecords", EMPTY, after=0.05)
+    environment.setattr(kinesis, "ANSWER_SECONDS", 1.0)
+    aws.answer_raw("GetRecords", EMPTY, after=0.15)
     async with ClientFactory(session, max_connections=1) as clients:
         source = await open_source(clients, Stream("orders"))
         reads = [source.get_records("s x", 10) for _ in range(10)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
@@ -319,28 +318,23 @@ class LivenessMonitor:
     def whole(self, shard_id: str, stream: str) -> None:
         """Check that no record was lost if a client logs that none was (L13).
 
-        An earlier warning was about all records that had expired by then. A client
-        cannot know of records that expired before the retention had passed.
+        An earlier warning was about all records that had expired by then.
         """
         trace = self.sim.checker.shards[self.sim.arn(stream), shard_id]
-        old = self.sim.kinesis.clock.wall() - self.sim.retention_seconds
-        stop = min(trace.expired, bisect_left(trace.arrivals, old))
-        if self._has_lost(trace, self._warned.get(trace, 0), stop):
+        if self._has_lost(trace, self._warned.get(trace, 0)):
             self._fail("L13", f"records of {shard_id} were lost without a warning")
 
-    def _has_lost(
-        self, trace: ShardTrace, first: int = 0, stop: int | None = None
-    ) -> bool:
+    def _has_lost(self, trace: ShardTrace, first: int = 0) -> bool:
         """Return whether records after the row's position have expired undone.
 
         The owner cannot know of others. For example, after a seek to the beginning, the
         oldest records may expire before the shard is read. Records before the index
-        ``first``, and from ``stop`` on, do not count either.
+        ``first`` do not count either.
         """
         if trace.row is None:
             return False
         first = max(first, trace.first_of(trace.row))
-        return trace.done.find(0, first, trace.expired if stop is None else stop) >= 0
+        return trace.done.find(0, first, trace.expired) >= 0
 
     def _is_proven_whole(self, trace: ShardTrace) -> bool:
         timestamp, _, at = str((trace.row or {}).get("tip", "")).partition(" ")
