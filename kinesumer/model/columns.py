@@ -120,11 +120,9 @@ class ColumnBatch(Batch[T_co]):
         return {
             "stream": repeated(self.stream),
             "shard": repeated(self.shard_id),
-            "sequence_number": found["sequence_number"],
+            "sequence_number": found.pop("sequence_number"),
             "sub_sequence_number": arrow.nulls(count, "int64"),
-            "partition_key": found["partition_key"],
-            "arrived_at": found["arrived_at"],
-            "data": found["data"],
+            **found,
         }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -24,26 +25,26 @@ from kinesumer.model.positions import SEEN_SLACK_SECONDS, ShardPosition, StreamO
 from kinesumer.model.streams import Start, StreamInfo, stream_name
 
 OF_SHARD = ("stream", "stream_arn", "shard_id")
-ARRIVAL = "arrived_at"
 
 
 class PushedFilters(NamedTuple):
-    """What a read has to find. Spark still compares the arrival time of each row.
+    """The streams, shards and arrival times of the rows that a query asks for.
 
+    Spark compares the arrival time of each row again.
     Kinesis does not promise that arrival times grow within a shard. So a read begins
     and ends SEEN_SLACK_SECONDS away from them.
     """
 
-    texts: dict[str, frozenset[str]]  # of columns; those of others may be any
+    # The values that a column may have. A column that is not a key may have any.
+    texts: dict[str, frozenset[str]]
     since: float = -inf
     until: float = inf
 
     def has_stream(self, arn: str) -> bool:
         """Return whether a stream may have rows."""
-        values = {"stream": stream_name(arn), "stream_arn": arn}
-        return all(
-            text in self.texts.get(name, (text,)) for name, text in values.items()
-        )
+        name = stream_name(arn)
+        has_name = name in self.texts.get("stream", (name,))
+        return has_name and arn in self.texts.get("stream_arn", (arn,))
 
     def has_shard(self, shard_id: str) -> bool:
         """Return whether a shard may have rows."""
@@ -98,9 +99,9 @@ def push(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
 def _values_of(each: Filter) -> tuple[str, frozenset[str] | None]:
     """Return a filter's column, and the texts that the filter permits, if it can."""
     match each:
-        case EqualTo((str(column),), str(value)):
-            return column, frozenset([value])
-        case EqualNullSafe((str(column),), str(value)):
+        case EqualTo((str(column),), str(value)) | EqualNullSafe(
+            (str(column),), str(value)
+        ):
             return column, frozenset([value])
         case In((str(column),), values) if all(isinstance(v, str) for v in values):
             return column, frozenset(values)
@@ -110,15 +111,15 @@ def _values_of(each: Filter) -> tuple[str, frozenset[str] | None]:
 def _times_of(each: Filter) -> tuple[float, float]:
     """Return the first and the last arrival time that a filter permits."""
     match each:
-        case EqualTo((column,), datetime() as time) if column == ARRIVAL:
+        case EqualTo(("arrived_at",), datetime() as time):
             return _seconds(time, -inf), _seconds(time, inf)
-        case GreaterThan((column,), datetime() as time) if column == ARRIVAL:
+        case GreaterThan(("arrived_at",), datetime() as time) | GreaterThanOrEqual(
+            ("arrived_at",), datetime() as time
+        ):
             return _seconds(time, -inf), inf
-        case GreaterThanOrEqual((column,), datetime() as time) if column == ARRIVAL:
-            return _seconds(time, -inf), inf
-        case LessThan((column,), datetime() as time) if column == ARRIVAL:
-            return -inf, _seconds(time, inf)
-        case LessThanOrEqual((column,), datetime() as time) if column == ARRIVAL:
+        case LessThan(("arrived_at",), datetime() as time) | LessThanOrEqual(
+            ("arrived_at",), datetime() as time
+        ):
             return -inf, _seconds(time, inf)
     return -inf, inf
 
@@ -139,17 +140,7 @@ class FilterTaker:
     def __init__(self, take: Callable[[Any, Sequence[Filter]], list[Filter]]) -> None:
         self._take = take
 
-    def __get__(self, reader: Any, _owner: type) -> _Bound:
-        return _Bound(self._take, reader)
-
-
-class _Bound:
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(
-        self, take: Callable[[Any, Sequence[Filter]], list[Filter]], reader: Any
-    ) -> None:
-        self._take, self._reader = take, reader
-
-    def __call__(self, filters: Sequence[Filter]) -> Iterator[Filter]:
-        return iter(self._take(self._reader, filters))
+    def __get__(self, reader: Any, _owner: type) -> Any:
+        bound = partial(self._take, reader)
+        bound.__func__ = DataSourceReader.pushFilters  # type: ignore[attr-defined]
+        return bound

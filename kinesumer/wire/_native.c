@@ -2,8 +2,8 @@
  *
  * Records stay in the page. An index says where the parts of each are, and from it a
  * record becomes an object, or all of them become the columns of Arrow, when somebody
- * asks for them. An object that is made and freed at once takes half the time of one that
- * waits among ten thousand others.
+ * asks for them. To make and free one object after the other takes less time than to
+ * keep ten thousand of them, because they use the same memory.
  *
  * The input is RFC 8949, as AWS writes it: an integer with tag 1 is a time, in
  * milliseconds since 1970. What AWS does not write raises ValueError: other tags,

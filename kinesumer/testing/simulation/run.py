@@ -309,7 +309,7 @@ async def _settle(sim: Simulation, monitors: Sequence[LivenessMonitor]) -> None:
     This may take some time, since the group may notice a reshard late, and a backlog
     delays the end of a shard.
     """
-    # An operator may have stopped halfway, and pauses hold until it goes on.
+    # While the machine of an operator's command is stopped, a pause may remain.
     while any(operator.busy for app in sim.apps for operator in app.operators[:-1]):
         await asyncio.sleep(1)
     allowed = max(monitor.backlog_seconds() for monitor in monitors)
