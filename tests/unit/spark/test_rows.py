@@ -5,14 +5,11 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from kinesumer.errors import ConfigurationError, SourceUnavailableError
+from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import BEGINNING, END, After, At, Position, ShardPosition
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start
@@ -26,8 +23,6 @@ from kinesumer.spark.rows import (
     TableRows,
     rows_of,
 )
-from kinesumer.wire import records as wire_records
-from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.put_records import Entry, aggregate
 from kinesumer.wire.records import Body, decode_page
 from tests.support.cbor import needs_compiled, page, record
@@ -49,10 +44,6 @@ def listed(rows: TableRows | RecordRows) -> list[dict[str, object]]:
     return found
 
 
-def one_by_one(body: Body) -> list[dict[str, object]]:
-    return listed(RecordRows(decode_page(body).records, deaggregate=True))
-
-
 def records(chance: random.Random) -> list[dict[str, object]]:
     count = chance.choice([1, 2, 3, 30])
     size = chance.choice([0, 1, 23, 24, 255, 256, 1000, 70_000])
@@ -68,109 +59,35 @@ def records(chance: random.Random) -> list[dict[str, object]]:
     return [{name: each[name] for name in names} for each in found]
 
 
-def indefinite(body: bytes) -> bytes:
-    """Return a page whose records are an array without a length."""
-    head = b"\xa3" + encode("Records")
-    assert body.startswith(head)
-    size = {0x98: 2, 0x99: 3}.get(body[len(head)], 1)
-    rest = body[len(head) + size :]
-    end = rest.index(encode("NextShardIterator"))
-    return head + b"\x9f" + rest[:end] + b"\xff" + rest[end:]
-
-
-@needs_compiled
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("frame", [bytes, indefinite])
-def test_any_layout_reads_alike_in_columns(
-    seed: int, frame: Callable[[bytes], bytes]
-) -> None:
-    body = frame(page(records(random.Random(seed))))
-    found = decode_page(body)
-    rows = rows_of(found, deaggregate=True)
-    assert found._replace(records=[]) == decode_page(body)._replace(records=[])
-    assert isinstance(rows, TableRows)
-    assert listed(rows) == one_by_one(body)
-    payload = sum(
-        len(each.data) + len((each.partition_key or "").encode())
-        for each in decode_page(body).records
-    )
-    assert rows.payload == payload
-    assert rows.arrived(0) == decode_page(body).records[0].approximate_arrival_timestamp
-    assert rows.number(0) == decode_page(body).records[0].sequence_number
-
-
-@needs_compiled
-@pytest.mark.parametrize("frame", [bytes, indefinite])
-def test_records_without_keys_read_alike_in_columns(
-    frame: Callable[[bytes], bytes],
-) -> None:
+def with_mixed_keys() -> list[dict[str, object]]:
     found = [record(number, b"data") for number in range(30)]
-    for each in found:
+    for each in found[:7]:
         del each["PartitionKey"]
-    body = frame(page(found))
-    rows = rows_of(decode_page(body), deaggregate=True)
-    assert isinstance(rows, TableRows)
-    assert {row["partition_key"] for row in listed(rows)} == {None}
-    assert listed(rows) == one_by_one(body)
-    assert rows.payload == 30 * len(b"data")
-    for place in (0, 7):  # a producer may give keys, and another none
-        mixed = [dict(each) for each in found]
-        mixed[place]["PartitionKey"] = "key"
-        assert rows_in(frame(page(mixed))) == one_by_one(page(mixed))
+    return found
 
 
-@given(seed=st.integers(0, 50), place=st.integers(0), byte=st.integers(0, 255))
-def test_a_damaged_page_is_read_alike_or_refused_alike(
-    seed: int, place: int, byte: int
-) -> None:
-    body = bytearray(page(records(random.Random(seed))))
-    body[place % len(body)] = byte
-    for damaged in (body, body[: place % len(body)]):
-        found, expected = outcome(rows_in, damaged), outcome(one_by_one, damaged)
-        assert found == expected
-
-
-def outcome(read: Callable[[Body], object], body: Body) -> object:
-    """Return what ``read`` returns, or the text of its error."""
-    try:
-        return read(body)
-    except SourceUnavailableError as error:
-        return str(error)
-
-
+@needs_compiled
 @pytest.mark.parametrize(
-    "body",
+    "given",
     [
-        page([record(1, b"x", EncryptionType="KMS")]),
-        page([record(1, b"x"), record(2, b"y", Data=None)]),
-        page([record(1, b"x"), {"SequenceNumber": "2", "Data": b"y"}]),
-        page([record(1, b"x", ApproximateArrivalTimestamp=1732531200.789)]),
-        page([record(1, b"x", ApproximateArrivalTimestamp=Milliseconds(-1))]),
-        page([record(1, b"x", ApproximateArrivalTimestamp=Milliseconds(2**63))]),
-        page([record(1, b"x", SequenceNumber="x")]),
-        page([record(1, b"x"), 5]),
-        page([]),
-        page([record(1, b"x")]).replace(
-            b"NextShardIterator", b"Records\x78\x09AAAAAAA"
-        ),
-        encode({"Records": 5}),
-        encode([]),
-        b"\xa1" + encode("Records") + b"\x9b" + b"\xff" * 8 + encode(record(1, b"x")),
-        b"\xbb" + b"\xff" * 8 + encode("Records") + b"\x81" + encode(record(1, b"x")),
-        b"\xa1" + encode("x") + b"\x81" * 5000,
-        b"\xa1" + encode("Records") + b"\x81\xbf\xff",
-        b"\xa1" + encode("Records") + b"\x81\xa1\x7f\x61",
-        b"\xa1" + encode("Records") + b"\x81\xa1\x64Data\x5b" + b"\xff" * 8,
+        *(records(random.Random(seed)) for seed in range(20)),
+        with_mixed_keys(),
+        with_mixed_keys()[:7],
+        [record(1, b"x", EncryptionType="KMS")],
     ],
 )
-def test_an_unusual_page_is_read_record_by_record(body: bytes) -> None:
-    assert outcome(rows_in, body) == outcome(one_by_one, body)
-
-
-def test_records_that_come_twice_are_refused() -> None:
-    records = encode("Records") + encode([record(1, b"a")])
-    with pytest.raises(SourceUnavailableError, match="a name that comes twice"):
-        rows_in(b"\xa2" + records * 2)
+def test_any_layout_reads_alike_in_columns(given: list[dict[str, object]]) -> None:
+    body = page(given)
+    rows = rows_of(decode_page(body), deaggregate=True)
+    decoded = decode_page(body).records
+    assert isinstance(rows, TableRows)
+    assert listed(rows) == listed(RecordRows(decoded, deaggregate=True))
+    sizes = [
+        len(each.data) + len((each.partition_key or "").encode()) for each in decoded
+    ]
+    assert rows.payload == sum(sizes)
+    assert rows.arrived(0) == decoded[0].approximate_arrival_timestamp
+    assert rows.number(0) == decoded[0].sequence_number
 
 
 def test_aggregates_are_opened_unless_asked_for_raw() -> None:
@@ -178,14 +95,6 @@ def test_aggregates_are_opened_unless_asked_for_raw() -> None:
     body = page([record(1, b"\xf3\x89"), record(2, packed)])
     assert [row["data"] for row in rows_in(body)] == [b"\xf3\x89", b"a", b"b"]
     assert [row["data"] for row in rows_in(body, deaggregate=False)][1] == packed
-
-
-def test_without_the_compiled_decoder_a_page_in_cbor_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(wire_records, "compiled", None)
-    with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
-        rows_in(page([record(1, b"x")]))
 
 
 # --- in any format -------------------------------------------------------------------
