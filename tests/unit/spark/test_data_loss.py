@@ -163,37 +163,27 @@ async def test_a_time_proves_that_nothing_was_lost(world: World, as_text: bool) 
     assert query.rows == rows
 
 
-@pytest.mark.parametrize("records", [0, 5])
+@pytest.mark.parametrize(
+    ("records", "ago", "error", "message"),
+    [
+        (0, None, DataLossError, r'not known.*"seen": TIME'),
+        (5, None, DataLossError, r'not known.*"seen": TIME'),
+        (5, 25 * HOUR, DataLossError, "or may have"),
+        (0, -90.0, ConfigurationError, "time in the future"),
+    ],
+)
 @simulated()
-async def test_an_expired_position_without_a_time_is_an_error_that_asks_for_one(
-    world: World, records: int
+async def test_an_expired_position_needs_a_time_that_proves_it(
+    world: World, records: int, ago: float | None, error: type[Exception], message: str
 ) -> None:
     _, number = await expired_position(world, records)
-    with pytest.raises(DataLossError, match=r'not known.*"seen": TIME'):
-        await starting_at(world, number).drain()
-
-
-@simulated()
-async def test_with_losses_allowed_it_begins_with_the_rest(world: World) -> None:
-    _, number = await expired_position(world, 5)
-    rows = world.put(3)
-    query = starting_at(world, number, fail=False)
-    await query.drain()
-    assert query.rows == rows
-    assert query.driver.report()["data_losses"] == 1
-
-
-@simulated()
-async def test_a_time_that_retention_has_passed_proves_nothing(world: World) -> None:
-    _, number = await expired_position(world, 5)
-    seen = world.clock.wall() - 25 * HOUR
-    with pytest.raises(DataLossError):
-        await starting_at(world, {"after": number, "seen": seen}).drain()
-
-
-@simulated()
-async def test_a_time_in_the_future_is_refused(world: World) -> None:
-    _, number = await expired_position(world)
-    seen = world.clock.wall() + 90
-    with pytest.raises(ConfigurationError, match="time in the future"):
-        await starting_at(world, {"after": number, "seen": seen}).drain()
+    seen = None if ago is None else world.clock.wall() - ago
+    place = number if seen is None else {"after": number, "seen": seen}
+    with pytest.raises(error, match=message):
+        await starting_at(world, place).drain()
+    if error is DataLossError:
+        rows = world.put(3)
+        query = starting_at(world, place, fail=False)
+        await query.drain()
+        assert query.rows == rows
+        assert query.driver.report()["data_losses"] == 1

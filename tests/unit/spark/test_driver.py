@@ -69,17 +69,6 @@ async def test_a_limit_gives_the_oldest_records_of_all_shards(world: World) -> N
 
 
 @simulated(2)
-async def test_a_large_limit_is_kept_approximately(world: World) -> None:
-    for _ in range(300):
-        world.put(50)
-        await asyncio.sleep(1)
-    query = world.query(starting=Start.TRIM_HORIZON, max_rows_per_batch=4_000)
-    await query.drain()
-    assert len(query.rows) == 15_000
-    assert all(2_000 < len(rows) < 6_000 for rows in query.batches[:-1])
-
-
-@simulated(2)
 async def test_available_now_ends_where_it_began_despite_reshards(world: World) -> None:
     rows = await world.stream_in(500, seconds=50)
     [first, second] = world.kinesis.split("orders", "shardId-000000000000")
@@ -92,28 +81,6 @@ async def test_available_now_ends_where_it_began_despite_reshards(world: World) 
     assert sorted(query.rows) == sorted(rows)
     await query.available_now()
     assert sorted(query.rows) == sorted(rows + late)
-
-
-@simulated(2)
-async def test_the_only_batch_of_a_query_has_all_records(world: World) -> None:
-    await world.stream_in(2_000, seconds=200)
-    await asyncio.sleep(3600)
-    query = world.query(starting=Start.TRIM_HORIZON)
-    end = await query.driver.all_there_is({})
-    assert end is not None
-    assert len(query.read(await query.driver.partitions({}, end))) == 2_000
-
-
-@simulated(2)
-async def test_latest_begins_where_the_query_was_first_planned(world: World) -> None:
-    world.put(20)
-    await asyncio.sleep(2)
-    query = world.query(starting=Start.LATEST)
-    assert await query.trigger() == []
-    query.restart()
-    rows = world.put(20)
-    await query.drain()
-    assert sorted(query.rows) == sorted(rows)
 
 
 @simulated(1)

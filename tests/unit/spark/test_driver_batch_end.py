@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.support.spark_query import (
 
 HOUR = 3_600.0
 SKEW_SECONDS = 60.0  # the option's default
-WATERMARK_SECONDS = 600.0  # the watermark of the example pipeline
 PARENT = "shardId-000000000000"
 
 
@@ -34,67 +32,18 @@ def assert_together(
     assert max(late_seconds(world, query)) <= skew
 
 
-async def drain(world: World, rows: list[Row], **options: Any) -> Query:
-    """Read a backlog from its beginning with a new query, and check its rows."""
-    query = world.query(starting=Start.TRIM_HORIZON, **options)
-    await query.drain()
-    assert_together(world, query, rows)
-    return query
-
-
 async def stream_in(world: World, seconds: float, per_second: float = 1) -> list[Row]:
     """Put records evenly over a period."""
     return await world.stream_in(int(seconds * per_second), seconds)
 
 
-async def two_splits(world: World, hours: float, per_second: float = 1) -> list[Row]:
+async def two_splits(world: World, hours: float) -> list[Row]:
     """Put records, split a shard, put more, split one of its children, and put more."""
-    third = hours * HOUR / 3
-    rows = await stream_in(world, third, per_second)
+    rows = await stream_in(world, hours * HOUR / 3)
     [child, _] = world.kinesis.split("orders", PARENT)
-    rows += await stream_in(world, third, per_second)
+    rows += await stream_in(world, hours * HOUR / 3)
     world.kinesis.split("orders", child)
-    return rows + await stream_in(world, third, per_second)
-
-
-@pytest.mark.parametrize("hours", [1, 6])
-@simulated(4)
-async def test_no_row_is_late_after_two_splits(world: World, hours: int) -> None:
-    query = world.query(starting=Start.LATEST)
-    await query.trigger()
-    rows = await two_splits(world, hours)
-    query.restart()
-    await query.drain()
-    late = [s for s in late_seconds(world, query) if s > WATERMARK_SECONDS]
-    assert not late, f"{len(late)} of {len(rows)} rows are late"
-    assert_together(world, query, rows)
-    assert len(query.batches) < 8
-
-
-@pytest.mark.parametrize(
-    ("hours", "per_second", "skew"), [(6, 1, SKEW_SECONDS), (6 / HOUR, 100, 0.1)]
-)
-@simulated(4)
-async def test_available_now_reads_both_halves_of_a_split_in_time(
-    world: World, hours: float, per_second: float, skew: float
-) -> None:
-    rows = await two_splits(world, hours, per_second)
-    query = world.query(starting=Start.TRIM_HORIZON)
-    await query.available_now()
-    assert_together(world, query, rows, skew)
-    assert len(query.batches) < 8
-
-
-@simulated(2)
-async def test_arrival_times_need_not_be_in_order(world: World) -> None:
-    rows = await stream_in(world, 600)
-    parent = world.kinesis.stream("orders").shard(PARENT)
-    world.kinesis.split("orders", PARENT)
-    rows += await stream_in(world, 600)
-    for index in range(-20, 0):
-        parent.log[index].arrived_at += 30
-    query = await drain(world, rows)
-    assert len(query.batches) == 2
+    return rows + await stream_in(world, hours * HOUR / 3)
 
 
 @simulated(2)
@@ -124,30 +73,6 @@ async def test_a_shard_far_behind_the_others_is_read_with_them(
     assert set(behind) <= set(query.rows)
     assert not set(last_read.items()) & set(query.rows)
     assert max(late_seconds(world, query)) <= SKEW_SECONDS
-
-
-@simulated(2)
-async def test_children_without_records_are_skipped(world: World) -> None:
-    """If a child has no records, those of a grandchild wait for the parent's end."""
-    rows = await stream_in(world, 600)
-    shard_id = PARENT
-    for _ in range(3):
-        [shard_id, _] = world.kinesis.split("orders", shard_id)
-    rows += await stream_in(world, HOUR)
-    await drain(world, rows)
-
-
-@simulated(2)
-async def test_a_parent_is_read_whole_despite_an_early_grandchild(world: World) -> None:
-    """The parent's last record arrived at the same time as the grandchild's first."""
-    rows = world.put(20)
-    await asyncio.sleep(10)
-    rows += world.put()
-    child = world.kinesis.merge("orders", PARENT, "shardId-000000000001")
-    world.kinesis.split("orders", child)
-    rows += world.put(20)
-    await asyncio.sleep(5)
-    await drain(world, rows)
 
 
 @simulated(8)

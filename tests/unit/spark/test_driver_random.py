@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kinesumer.errors import DataLossError
@@ -82,6 +82,16 @@ def starting_now(world: World, kind: str) -> Start:
     return Start(type=kind, timestamp=since)
 
 
+def backlog(*steps: Step, shards: int = 2, start: str = "TRIM_HORIZON") -> Any:
+    """Return an example of a query that reads records of an hour after these steps."""
+    steps = (("stream_in", 600), *steps, ("stream_in", 3_600))
+    given = {"shards": shards, "per_second": 1.0, "start": start, "limits": {}}
+    return example(**given, steps=[*steps, ("available_now", 0)])
+
+
+TWO_SPLITS: tuple[Step, ...] = (("split", 0), ("stream_in", 7_200), ("split", 3))
+
+
 @FEWER
 @given(
     shards=st.integers(1, 4),
@@ -89,6 +99,14 @@ def starting_now(world: World, kind: str) -> Start:
     start=STARTS,
     limits=LIMITS,
     steps=st.lists(STEPS, max_size=25),
+)
+@backlog(*TWO_SPLITS, shards=4)
+@backlog(*TWO_SPLITS, shards=4, start="LATEST")
+# Children without records, which are skipped.
+@backlog(("split", 0), ("split", 1), ("split", 2))
+# A parent whose last record arrives together with the first one of its grandchild.
+@backlog(
+    ("put", 20), ("sleep", 10), ("put", 1), ("merge", 0), ("split", 0), ("put", 20)
 )
 @simulated()
 async def test_each_record_is_in_exactly_one_batch_parents_first_and_none_is_late(
@@ -187,6 +205,11 @@ class Days:
                 await query.drain()  # reads the parent's end before any child
 
 
+def quiet(start: str, *steps: Step) -> Any:
+    """Return an example of a shard that has few records."""
+    return example(start=start, shards=1, ahead=0.0, steps=[*steps])
+
+
 @FEWER
 @given(
     start=STARTS,
@@ -194,6 +217,12 @@ class Days:
     ahead=AHEAD,
     steps=st.lists(DAYS, max_size=12),
 )
+@quiet("TRIM_HORIZON", ("hourly", 33))
+@quiet("LATEST", ("hourly", 30), ("put", 1), ("hourly", 3))
+@quiet("LATEST", ("put", 5), ("hourly", 30), ("put", 1), ("hourly", 3))
+# A stop of most of the retention.
+@quiet("TRIM_HORIZON", ("put", 10), ("run", 11), ("stop", 14), ("put", 1))
+@quiet("TRIM_HORIZON", ("put", 9), ("split", 0), ("run", 11), ("stop", 14), ("put", 1))
 @simulated()
 async def test_each_record_is_read_once_through_quiet_days(
     world: World, start: str, shards: int, ahead: float, steps: list[Step]

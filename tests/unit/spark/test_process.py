@@ -13,19 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from kinesumer.errors import SourceUnavailableError
 from kinesumer.spark.process import (
     FILE,
-    MAX_OUTAGE_SECONDS,
     NEW_OBJECTS,
-    PLAN_RETRIES,
     collect_garbage_rarely,
     event_loop_thread,
-    for_each,
     stop_on_sigterm,
     warn_of_other_loads,
 )
-from tests.support.spark_query import World, simulated
 
 
 def test_a_load_warns_of_another_one_that_runs(
@@ -86,44 +81,6 @@ def test_the_planning_process_looks_for_garbage_rarely() -> None:
         assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
     finally:
         gc.set_threshold(*usual)
-
-
-@pytest.mark.parametrize("lacks_credentials", [False, True])
-@simulated()
-async def test_a_call_is_retried_for_two_minutes_or_until_there_are_credentials(
-    world: World, lacks_credentials: bool
-) -> None:
-    over = world.clock.now() + 3 * MAX_OUTAGE_SECONDS
-
-    async def call() -> str:
-        if world.clock.now() < over:
-            error = SourceUnavailableError("no answer")
-            error.lacks_credentials = lacks_credentials
-            raise error
-        return "answer"
-
-    if lacks_credentials:
-        assert await PLAN_RETRIES.call(call) == "answer"
-        return
-    with pytest.raises(SourceUnavailableError):
-        await PLAN_RETRIES.call(call)
-    left = over - world.clock.now()
-    assert left == pytest.approx(2 * MAX_OUTAGE_SECONDS, abs=10)
-
-
-@simulated()
-async def test_work_on_many_items_stops_at_the_first_error(world: World) -> None:
-    done = []
-
-    async def work(item: int) -> None:
-        await asyncio.sleep(item)
-        if item == 3:
-            raise SourceUnavailableError("three")
-        done.append(item)
-
-    with pytest.raises(SourceUnavailableError, match="three"):
-        await for_each(range(1_000), work)
-    assert done == [0, 1, 2]
 
 
 def test_a_process_has_one_loop() -> None:

@@ -70,29 +70,27 @@ async def test_an_old_position_is_whole_if_its_record_exists(world: World) -> No
     assert query.rows[-3:] == rows
 
 
+@pytest.mark.parametrize(
+    ("parent_is_read", "reason"), [(False, "no longer knows"), (True, "passed them")]
+)
 @simulated()
-async def test_a_shard_that_expired_unread_is_an_error(world: World) -> None:
+async def test_what_expired_unread_after_a_split_is_an_error_or_counted(
+    world: World, parent_is_read: bool, reason: str
+) -> None:
     query = await read_ten(world)
-    world.put(10)
+    if not parent_is_read:
+        world.put(10)
     world.kinesis.split("orders", PARENT)
+    if parent_is_read:
+        await query.trigger()  # reads the parent to its end, but no child yet
     await restart_after(world, query, 2 * DAY)
-    with pytest.raises(DataLossError, match="no longer knows"):
-        await query.trigger()
+    with pytest.raises(DataLossError, match=reason):
+        await query.drain()
     allowed = with_losses(world, query)
     left = world.put(5)
     await allowed.drain()
     assert sorted(allowed.rows[10:]) == sorted(left)
     assert allowed.driver.report()["data_losses"] >= 1
-
-
-@simulated()
-async def test_records_that_a_child_lost_meanwhile_are_an_error(world: World) -> None:
-    query = await read_ten(world)
-    world.kinesis.split("orders", PARENT)
-    await query.trigger()  # reads the parent to its end, but no child yet
-    await restart_after(world, query, 2 * DAY)
-    with pytest.raises(DataLossError):
-        await query.drain()
 
 
 @simulated()
@@ -157,43 +155,29 @@ async def test_a_start_before_the_stream_was_created_loses_nothing(
     assert query.rows == rows
 
 
-@simulated()
+@pytest.mark.parametrize("is_recreated", [False, True])
+@simulated(1)
 async def test_a_stream_that_was_left_out_for_a_run_continues_where_it_was(
-    world: World,
+    world: World, is_recreated: bool
 ) -> None:
-    for name in ("orders", "payments"):
-        world.kinesis.create_stream(name)
+    world.kinesis.create_stream("payments")
     both = world.query(streams=(Stream("orders"), Stream("payments")))
     await both.drain()
     rows = world.put(10, "payments")
     await both.drain()
-    one = world.query(streams=(Stream("orders"),), starting=Start.TRIM_HORIZON)
+    one = world.query(streams=(Stream("orders"),))
     one.ends, one.batches = both.ends, both.batches
-    rows += world.put(10, "payments")
-    rows += world.put(3)
+    rows += world.put(10, "payments") + world.put(3)
     await one.drain()
     assert len(one.rows) == 13
     both.restart()
-    await both.drain()
-    assert sorted(both.rows) == sorted(rows)
-
-
-@simulated()
-async def test_a_stream_that_was_left_out_and_recreated_is_an_error(
-    world: World,
-) -> None:
-    for name in ("orders", "payments"):
-        world.kinesis.create_stream(name)
-    both = world.query(streams=(Stream("orders"), Stream("payments")))
-    await both.drain()
-    one = world.query(streams=(Stream("orders"),))
-    one.ends, one.batches = both.ends, both.batches
-    world.put(3)
-    await one.drain()
+    if not is_recreated:
+        await both.drain()
+        assert sorted(both.rows) == sorted(rows)
+        return
     world.kinesis.delete_stream("payments")
     await asyncio.sleep(5)
     world.kinesis.create_stream("payments")
-    both.restart()
     with pytest.raises(DataLossError, match="recreated"):
         await both.drain()
 
@@ -204,18 +188,21 @@ async def test_a_stream_that_was_left_out_and_recreated_is_an_error(
 async def log_batch(world: World, kind: str) -> Query:
     """Plan a batch of twelve hours, let 18 hours pass, and restart its query.
 
-    The batch begins at a start position, or after the records of another batch.
+    The batch begins at a start position, with two children, or after the records of
+    another batch.
     """
-    world.kinesis.create_stream("orders", 2)
+    world.kinesis.create_stream("orders", 1 if kind == "child" else 2)
     start = Start.TRIM_HORIZON
     if kind == "AT_TIMESTAMP":
         start = Start(type=kind, timestamp=world.clock.wall())
     elif kind == "LATEST":
         start = Start.LATEST
     query = world.query(starting=start)
-    if kind == "After":
+    if kind in ("After", "child"):
         world.put(20)
-    if kind in ("After", "LATEST"):
+    if kind == "child":
+        world.kinesis.split("orders", PARENT)
+    if kind in ("After", "LATEST", "child"):
         await query.trigger()
     await world.stream_in(240, seconds=12 * HOUR)
     while not await query.plan():
@@ -225,7 +212,9 @@ async def log_batch(world: World, kind: str) -> Query:
     return query
 
 
-@pytest.mark.parametrize("kind", ["LATEST", "AT_TIMESTAMP", "TRIM_HORIZON", "After"])
+@pytest.mark.parametrize(
+    "kind", ["LATEST", "AT_TIMESTAMP", "TRIM_HORIZON", "After", "child"]
+)
 @simulated()
 async def test_a_batch_that_lost_its_first_records_before_it_was_computed_fails(
     world: World, kind: str
@@ -237,30 +226,6 @@ async def test_a_batch_that_lost_its_first_records_before_it_was_computed_fails(
     rows = await allowed.run_batch()
     assert 0 < len(rows) < 240
     assert allowed.driver.report()["data_losses"] == 2
-
-
-@simulated(1)
-async def test_the_first_batch_of_a_child_is_checked_as_well(world: World) -> None:
-    world.put(5)
-    query = world.query(starting=Start.TRIM_HORIZON)
-    world.kinesis.split("orders", PARENT)
-    await query.trigger()
-    await world.stream_in(240, seconds=12 * HOUR)
-    await query.plan()
-    await world.pass_time(18 * HOUR)
-    query.restart()
-    with pytest.raises(DataLossError):
-        await query.run_batch()
-
-
-@simulated(1)
-async def test_a_first_record_that_is_gone_early_is_a_loss(world: World) -> None:
-    world.put(10)
-    query = world.query(starting=Start.TRIM_HORIZON)
-    await query.plan()
-    world.kinesis.stream("orders").shard(PARENT).trimmed = 5
-    with pytest.raises(DataLossError):
-        await query.run_batch()
 
 
 # --- quiet shards --------------------------------------------------------------------
@@ -279,42 +244,6 @@ async def test_a_running_query_tells_silence_from_loss(world: World) -> None:
     query.restart()
     await query.drain()
     assert sorted(query.rows) == sorted(rows)
-
-
-@pytest.mark.parametrize("kind", ["LATEST", "TRIM_HORIZON"])
-@pytest.mark.parametrize("records", [0, 5])
-@simulated(1)
-async def test_a_shard_that_was_quiet_for_days_lost_nothing_to_hourly_runs(
-    world: World, kind: str, records: int
-) -> None:
-    query = world.query(starting=Start(type=kind))
-    await query.available_now()
-    rows = world.put(records)
-    for hour in range(33):
-        if hour == 30:
-            rows += world.put()
-        await world.pass_time(HOUR)
-        await query.available_now()
-    assert query.rows == rows
-    assert len(query.batches) < 40
-
-
-@pytest.mark.parametrize("split", [False, True])
-@simulated()
-async def test_a_query_that_was_idle_may_be_stopped_for_most_of_the_retention(
-    world: World, split: bool
-) -> None:
-    query = await read_ten(world)
-    if split:
-        world.kinesis.split("orders", PARENT)
-    for _ in range(11 * 6):
-        await world.pass_time(600)
-        await query.trigger()
-    await world.pass_time(14 * HOUR)
-    rows = world.put()
-    query.restart()
-    await query.drain()
-    assert query.rows[10:] == rows
 
 
 @simulated(1)
