@@ -158,26 +158,6 @@ def test_a_bounded_read_takes_what_lies_between_two_times(
     assert read(startingPosition="LATEST") == []
 
 
-def test_a_recreated_stream_fails_the_query_unless_loss_is_allowed(
-    spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
-) -> None:
-    spark_aws.create_stream("anew", shards=1)
-    put(spark_aws, "anew", 0, 10)
-    sink = Sink()
-    now = writer(spark, "anew", sink, tmp_path).trigger(availableNow=True)
-    assert now.start().awaitTermination(60)
-    spark_aws.delete_stream("anew")
-    spark_aws.create_stream("anew", shards=2)
-    data = put(spark_aws, "anew", 10, 20)
-    query = now.start()
-    with pytest.raises(Exception, match=r"DataLossError.*recreated.*failOnDataLoss"):
-        query.awaitTermination(60)
-    allowed = writer(spark, "anew", sink, tmp_path, failOnDataLoss="false")
-    query = allowed.trigger(availableNow=True).start()
-    assert query.awaitTermination(60)
-    assert sorted(sink.data)[10:] == data
-
-
 def test_large_batches_are_read_by_subscriptions_of_one_consumer(
     spark: SparkSession, spark_aws: EmbeddedAws, tmp_path: Path
 ) -> None:

@@ -10,11 +10,10 @@ import pytest
 from kinesumer.errors import ConfigurationError, GroupBusyError
 from kinesumer.model.positions import After
 from kinesumer.model.rows import QUERY_ID
-from kinesumer.model.streams import Start
 from kinesumer.wire import writes
 from kinesumer.wire.put_records import Entry, aggregate
-from tests.support.clients import numbers, spread
-from tests.support.mirrored_query import P, Query, newest, owner, reading, stored
+from tests.support.clients import numbers
+from tests.support.mirrored_query import Query, newest, owner, reading, stored
 from tests.support.world import APP, ARN, Client, World
 
 
@@ -128,59 +127,7 @@ async def test_a_query_suspended_alone_goes_on(world: World) -> None:
     assert stored(world) == newest(world)
 
 
-# --- in the middle of a reshard, with aggregates, with nothing there ------------------
-
-
-@pytest.mark.parametrize("crash", [False, True])
-async def test_a_query_takes_over_during_a_reshard(world: World, crash: bool) -> None:
-    handled = asyncio.Event()
-
-    async def handle(_: Any) -> None:
-        if len(client.seen) == 3:
-            await handled.wait()
-
-    client = world.client("c1", commit_interval_seconds=0.5, handle=handle)
-    spread(world, *numbers(0, 4))
-    await world.until(lambda: len(client.seen) == 3)
-    await asyncio.sleep(2.0)
-    low, high = world.kinesis.split("orders", P)
-    spread(world, *numbers(4, 8))
-    merged = world.kinesis.merge("orders", low, high)
-    spread(world, *numbers(8, 12))
-    if crash:
-        client.kill()
-    else:
-        await client.stop(wait_for_user=False)
-    query = await Query(world).start(checkpoint=True)
-    for _ in range(3):
-        await query.batch()
-    await world.until(lambda: owner(world, merged) == QUERY_ID)
-    assert query.log.texts[:2] == ["2", "3"]
-    assert {*client.texts, *query.log.texts} == {*numbers(0, 12)}
-    assert sorted(query.log.texts[2:]) == sorted(numbers(4, 12))
-    assert all(r.ended for s, r in world.shard_rows().items() if s != merged)
-
-
-@pytest.mark.parametrize("crash", [False, True])
-async def test_clients_take_over_during_a_reshard(world: World, crash: bool) -> None:
-    spread(world, *numbers(0, 4))
-    query = await Query(world).start()
-    await query.batch()
-    low, high = world.kinesis.split("orders", P)
-    spread(world, *numbers(4, 8))
-    await asyncio.sleep(6.0)
-    await query.batch()  # the parent's end
-    await asyncio.sleep(6.0 if crash else 0.0)
-    world.kinesis.merge("orders", low, high)
-    spread(world, *numbers(8, 12))
-    if crash:
-        query.kill()
-    else:
-        await query.stop()
-    client = world.client("c1", start=Start.LATEST)
-    await world.until(lambda: {*client.texts} == {*numbers(4, 12)}, 90.0)
-    assert len(client.texts) == 8
-    assert {*client.texts[:4]} == {*numbers(4, 8)}
+# --- with aggregates, with nothing there ----------------------------------------------
 
 
 async def test_a_query_goes_on_within_an_aggregate(world: World) -> None:

@@ -13,14 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from kinesumer.errors import SourceUnavailableError
 from kinesumer.spark.process import (
     FILE,
     NEW_OBJECTS,
     collect_garbage_rarely,
     event_loop_thread,
+    for_each,
     stop_on_sigterm,
     warn_of_other_loads,
 )
+from tests.support.spark_query import World, simulated
 
 
 def test_a_load_warns_of_another_one_that_runs(
@@ -81,6 +84,21 @@ def test_the_planning_process_looks_for_garbage_rarely() -> None:
         assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
     finally:
         gc.set_threshold(*usual)
+
+
+@simulated()
+async def test_work_on_many_items_stops_at_the_first_error(world: World) -> None:
+    done = []
+
+    async def work(item: int) -> None:
+        await asyncio.sleep(item)
+        if item == 3:
+            raise SourceUnavailableError("three")
+        done.append(item)
+
+    with pytest.raises(SourceUnavailableError, match="three"):
+        await for_each(range(1_000), work)
+    assert done == [0, 1, 2]
 
 
 def test_a_process_has_one_loop() -> None:

@@ -95,14 +95,6 @@ def test_aggregates_that_cannot_be_opened_are_delivered_whole_with_one_warning(
     ]
 
 
-def test_aggregates_are_delivered_raw_on_request(bench: Bench) -> None:
-    bench.put(20, packed)
-    task = bench.task((ONE, bench.after(ONE, 0), bench.after(ONE, 3)))
-    rows = bench.rows(task, deaggregate=False)
-    assert [row["sequence_number"] for row in rows] == bench.numbers[ONE][1:4]
-    assert all(row["data"].startswith(b"\xf3\x89\x9a\xc2") for row in rows)
-
-
 # --- data loss ------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer import ConfigurationError, Stream
+from kinesumer import Stream
 from kinesumer.errors import (
     AccessDeniedError,
     DataLossError,
@@ -17,9 +17,6 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import BEGINNING, After
-from kinesumer.spark import streams_option
-from kinesumer.spark.options.parser import ReadOptions, connection_from, parse_read
-from kinesumer.spark.options.table import STREAM
 from kinesumer.spark.planning.stream_state import (
     POLLED_BYTES,
     SUBSCRIPTION_SECONDS,
@@ -32,32 +29,6 @@ from tests.support.spark_reading import Bench
 ONE = "shardId-000000000000"
 ORDERS = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 CONSUMER = f"{ORDERS}/consumer/billing:1700000000"
-
-
-# --- options --------------------------------------------------------------------------
-
-
-def read(streams: str, use: str = STREAM, **options: str) -> ReadOptions:
-    given = {"streams": streams, **options}
-    return parse_read(given, connection_from(given), use)
-
-
-def consumers(options: ReadOptions) -> list[str | None]:
-    return [stream.fan_out for stream in options.streams]
-
-
-def test_a_consumers_name_applies_to_all_streams_without_one() -> None:
-    streams = streams_option("orders", Stream("payments", fan_out="audit"))
-    assert consumers(read(streams)) == [None, "audit"]
-    assert consumers(read(streams, fanOut="billing")) == ["billing", "audit"]
-
-
-def test_a_consumers_arn_belongs_to_its_stream() -> None:
-    assert consumers(read("orders", fanOut=CONSUMER)) == [CONSUMER]
-    assert consumers(read(ORDERS, fanOut=CONSUMER)) == [CONSUMER]
-    for streams in ("payments", "orders,payments", ORDERS.replace("1234", "4321")):
-        with pytest.raises(ConfigurationError, match=r"fanOut.*is a consumer of"):
-            read(streams, fanOut=CONSUMER)
 
 
 # --- planning -------------------------------------------------------------------------

@@ -12,7 +12,16 @@ from kinesumer import ConfigurationError, Position, Start, Stream
 from kinesumer.model.positions import After, StreamOffset
 from kinesumer.spark import streams_option
 from kinesumer.wire.query_offsets import to_json
-from tests.support.spark_options import OTHER_ACCOUNT, PAYMENTS, ROLE, read, refusal
+from tests.support.spark_options import (
+    CONSUMER,
+    OTHER_ACCOUNT,
+    PAYMENTS,
+    ROLE,
+    read,
+    refusal,
+)
+
+AUDITED = streams_option("orders", Stream("payments", fan_out="audit"))
 
 
 def test_positions_are_given_by_stream_and_shard() -> None:
@@ -46,6 +55,28 @@ def test_a_role_is_for_the_arns_of_its_account_else_for_names() -> None:
     options = read(streams=streams, roleArn=ROLE, roleSessionName="me")
     orders = Stream("orders", role_arn=ROLE, session_name="me")
     assert options.streams == (orders, Stream(OTHER_ACCOUNT))
+
+
+@pytest.mark.parametrize(
+    ("streams", "fan_out", "consumers"),
+    [
+        (AUDITED, {}, [None, "audit"]),
+        (AUDITED, {"fanOut": "billing"}, ["billing", "audit"]),
+        ("payments", {"fanOut": CONSUMER}, [CONSUMER]),
+        (PAYMENTS, {"fanOut": CONSUMER}, [CONSUMER]),
+    ],
+)
+def test_a_consumer_is_for_the_streams_without_one(
+    streams: str, fan_out: dict[str, str], consumers: list[str | None]
+) -> None:
+    options = read(streams=streams, **fan_out)
+    assert [stream.fan_out for stream in options.streams] == consumers
+
+
+@pytest.mark.parametrize("streams", ["orders", "payments,orders", OTHER_ACCOUNT])
+def test_a_consumers_arn_belongs_to_its_stream(streams: str) -> None:
+    message = refusal(streams=streams, fanOut=CONSUMER)
+    assert re.search(r"fanOut.*is a consumer of", message)
 
 
 def test_a_helper_writes_streams_with_regions_and_roles() -> None:
