@@ -114,7 +114,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of a source. ``table.py`` lists their meanings and defaults."""
+    """The options of a source. docs/spark.md lists their meanings and defaults."""
 
     streams: tuple[Stream, ...]
     connection: Connection = field(default_factory=Connection)
@@ -138,7 +138,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The options of a sink. ``table.py`` lists their meanings and defaults."""
+    """The options of a sink. docs/spark.md lists their meanings and defaults."""
 
     stream: Stream
     connection: Connection = field(default_factory=Connection)

@@ -1,4 +1,4 @@
-"""Options and columns of ``format("kinesumer")``. docs/spark.md has the same table."""
+"""Options and columns of ``format("kinesumer")``. docs/spark.md explains them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 STREAM, BATCH, WRITE = "readStream", "read", "write"
-READ = (STREAM, BATCH)
-ALL = (STREAM, BATCH, WRITE)
 
 MIN_SKEW_SECONDS = 60.0
 
@@ -111,13 +109,12 @@ def url(name: str, value: str) -> str:
 
 
 class Option(NamedTuple):
-    """One option: where it can be used, its parser, and its documentation."""
+    """One option: where it can be used, its parser, its default and its aliases."""
 
     name: str
     uses: tuple[str, ...]
     parse: Callable[[str, str], Any]  # arguments: the option's name, and its text
     default: str  # the default's text in the documentation
-    meaning: str
     aliases: tuple[str, ...]  # names of the same option in other connectors
 
     @property
@@ -132,124 +129,61 @@ class Option(NamedTuple):
         return match and self.parse(self.name, match[1])
 
 
-# Each entry is NAME | USES | PARSER | DEFAULT, the meaning, and "also ALIASES".
+# Each entry is NAME | USES | PARSER | DEFAULT, then its names in other connectors. The
+# table in docs/spark.md has the meanings.
 _TABLE = """\
-streams | ALL | text | required
-    names or ARNs, separated by commas, or a JSON array of names and of objects with
-    `"name"` or `"arn"`, and optionally `"region"`, `"roleArn"`, `"externalId"`,
-    `"roleSessionName"`, `"fanOut"`, `"startingPosition"`;
-    `kinesumer.spark.streams_option()` writes it. A sink takes one stream
-    also streamName, streamARN, stream, kinesis.streamName
-region | ALL | text | `AWS_REGION`, `AWS_DEFAULT_REGION`, else the profile's
-    region of streams that are given by name, of the state store and of STS
-    also kinesis.region, kinesis.kinesisRegion
-roleArn | ALL | text | none
-    role to assume, on the driver and on executors, for the ARNs of the role's account;
-    for names only if no ARN of that account is listed
-    also kinesis.stsRoleArn, awsSTSRoleARN
-roleExternalId | ALL | text | none
-    external id that the role asks for
-    also externalId
-roleSessionName | ALL | text | `kinesumer`
-    the session's name in CloudTrail
-    also kinesis.stsSessionName, awsSTSSessionName
-startingPosition | READ | text | `LATEST`; for `read` `TRIM_HORIZON`
-    where a new query begins: `LATEST`, `TRIM_HORIZON` (or `EARLIEST`), a time
-    `2026-11-20T12:00:00Z` (also after `AT_TIMESTAMP`), how long ago (`90m`, `2h`, `3d`),
-    `checkpoint` (`readStream` only: the positions of `app` in
-    the state store), or JSON of positions `{"orders": {"shardId-000000000000": "4960…",
-    "shardId-000000000001": "TRIM_HORIZON"}}` (with a time, if the position may expire:
-    `{"after": "4960…", "seen": "2026-11-20T12:00:00Z"}`), or an offset that Spark's log
-    holds. A query that has a checkpoint ignores this and continues there
-    also initialPosition, kinesis.startingPosition
-endingPosition | BATCH | text | `LATEST`
-    where a batch read ends: `LATEST` (the records that exist when it is planned),
-    a time (exclusive), or JSON of positions (inclusive)
-maxPartitions | READ | count | the driver's number of cores
-    maximum number of tasks of a batch; each task reads a contiguous range of shards
-maxRowsPerBatch | STREAM | count | no limit
-    about how many Kinesis records a batch may have: a soft limit
-maxBytesPerBatch | STREAM | size_bytes | no limit
-    about how many bytes a batch may have (`64m`, `1g`): a soft limit
-maxSkewPerBatch | STREAM | skew | `1m`
-    while a backlog is read, how far a row may be behind rows of earlier batches, by
-    time of arrival (`1m` or more): all shards advance together. A time longer than the
-    retention turns that off
-minFetchPeriod | READ | seconds | `250ms`
-    time between two reads of a shard; AWS allows five a second by all readers together,
-    and the driver's probe is one of them
-    also kinesis.getRecords.fetchIntervalMs, idleTimeBetweenReadsInMs,
+streams | readStream, read, write | text | required
+    streamName, streamARN, stream, kinesis.streamName
+region | readStream, read, write | text | `AWS_REGION`, `AWS_DEFAULT_REGION`, else the profile's
+    kinesis.region, kinesis.kinesisRegion
+roleArn | readStream, read, write | text | none
+    kinesis.stsRoleArn, awsSTSRoleARN
+roleExternalId | readStream, read, write | text | none
+    externalId
+roleSessionName | readStream, read, write | text | `kinesumer`
+    kinesis.stsSessionName, awsSTSSessionName
+startingPosition | readStream, read | text | `LATEST`; for `read` `TRIM_HORIZON`
+    initialPosition, kinesis.startingPosition
+endingPosition | read | text | `LATEST`
+maxPartitions | readStream, read | count | the driver's number of cores
+maxRowsPerBatch | readStream | count | no limit
+maxBytesPerBatch | readStream | size_bytes | no limit
+maxSkewPerBatch | readStream | skew | `1m`
+minFetchPeriod | readStream, read | seconds | `250ms`
+    kinesis.getRecords.fetchIntervalMs, idleTimeBetweenReadsInMs,
     kinesis.executor.idleTimeBetweenReadsInMs
-maxFetchRate | READ | rate | `2.0`
-    MB per second that are read of a shard; the default is the limit of AWS for all
-    readers together. Beside other readers, a query slows down to its share
-fanOut | STREAM | text | none: shards are polled
-    name or ARN of a registered stream consumer (enhanced fan-out). Large batches, and
-    batches beside other readers, are read with it; the others are polled. The driver
-    registers a name that is missing. An ARN needs a single stream
-    also fanoutConsumerARN
-failOnDataLoss | READ | flag | `true`
-    `false`: log and count records that expired before they were read, instead of
-    failing
-    also kinesis.failOnDataLoss
-deaggregate | READ | flag | `true`
-    `false`: KPL aggregates are delivered as they are
-app | READ | text | none
-    group under which positions are mirrored to the state store; needs `table`
-table | READ | text | none
-    the state store's DynamoDB table; needs `app`
-ordered | WRITE | flag | `false`
-    `true`: rows of one partition key keep their order within a task, even if records
-    are retried
-aggregate | WRITE | flag | `false`
-    `true`: rows are packed into KPL aggregates
-    also kinesis.sink.aggregationEnabled, kinesis.executor.aggregationEnabled
-deadLetterPath | WRITE | directory | none: the batch fails
-    directory (a local path, or a URI such as `s3://bucket/prefix`) for rows that
-    Kinesis rejects, one JSON-lines file for each task attempt that has any
-endpointUrl | ALL | url | `AWS_ENDPOINT_URL_KINESIS`, `AWS_ENDPOINT_URL`, else AWS's
-    where Kinesis is reached
-    also endpoint, kinesis.endpointUrl
-dynamodbEndpointUrl | READ | url | `AWS_ENDPOINT_URL_DYNAMODB`, `AWS_ENDPOINT_URL`, else AWS's
-    where the state store is reached
-stsEndpointUrl | ALL | url | `AWS_ENDPOINT_URL_STS`, `AWS_ENDPOINT_URL`, else AWS's
-    where roles are assumed
-    also stsEndpoint, kinesis.stsEndpointUrl, awsSTSEndpoint
+maxFetchRate | readStream, read | rate | `2.0`
+fanOut | readStream | text | none: shards are polled
+    fanoutConsumerARN
+failOnDataLoss | readStream, read | flag | `true`
+    kinesis.failOnDataLoss
+deaggregate | readStream, read | flag | `true`
+app | readStream, read | text | none
+table | readStream, read | text | none
+ordered | write | flag | `false`
+aggregate | write | flag | `false`
+    kinesis.sink.aggregationEnabled, kinesis.executor.aggregationEnabled
+deadLetterPath | write | directory | none: the batch fails
+endpointUrl | readStream, read, write | url | `AWS_ENDPOINT_URL_KINESIS`, `AWS_ENDPOINT_URL`, else AWS's
+    endpoint, kinesis.endpointUrl
+dynamodbEndpointUrl | readStream, read | url | `AWS_ENDPOINT_URL_DYNAMODB`, `AWS_ENDPOINT_URL`, else AWS's
+stsEndpointUrl | readStream, read, write | url | `AWS_ENDPOINT_URL_STS`, `AWS_ENDPOINT_URL`, else AWS's
+    stsEndpoint, kinesis.stsEndpointUrl, awsSTSEndpoint
 """  # noqa: E501
 
-_USES = {
-    "ALL": ALL,
-    "READ": READ,
-    "STREAM": (STREAM,),
-    "BATCH": (BATCH,),
-    "WRITE": (WRITE,),
-}
-_PARSERS = {
-    parse.__name__: parse
-    for parse in (
-        text,
-        flag,
-        count,
-        size_bytes,
-        seconds,
-        skew,
-        rate,
-        directory,
-        url,
-    )
-}
+_FUNCTIONS = (text, flag, count, size_bytes, seconds, skew, rate, directory, url)
+_PARSERS = {parse.__name__: parse for parse in _FUNCTIONS}
 
 
 def _option(entry: str) -> Option:
     head, *lines = entry.splitlines()
     name, uses, parser, default = head.split(" | ")
-    meaning, _, aliases = " ".join(map(str.strip, lines)).partition(" also ")
+    aliases = " ".join(map(str.strip, lines))
     return Option(
         name,
-        _USES[uses],
+        tuple(uses.split(", ")),
         _PARSERS[parser],
         default,
-        meaning,
         tuple(aliases.split(", ")) if aliases else (),
     )
 
