@@ -36,33 +36,24 @@ PLAN_RETRIES = Retries(
 )
 
 
-class EventLoopThread:
-    """An event loop that runs until the process ends."""
+def run_on_loop(work: Coroutine[object, object, T]) -> T:
+    """Run a coroutine on this process's loop; return its result or raise its exception.
 
-    def __init__(self) -> None:
-        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
-        try:
-            start_thread(self.loop.run_forever, "kinesumer-spark")
-        except ThreadRefusedError:
-            self.loop.close()
-            raise
-
-    def run(self, work: Coroutine[object, object, T]) -> T:
-        """Run a coroutine on the loop; return its result or raise its exception."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
-
-
-def event_loop_thread() -> EventLoopThread:
-    """Return the loop of this process. The first call starts it.
-
-    Spark forks its workers, and threads don't survive a fork.
+    The first call starts the loop, which runs until the process ends. Spark forks its
+    workers, and threads don't survive a fork.
     """
-    return _event_loop_thread(os.getpid())
+    return asyncio.run_coroutine_threadsafe(work, _loop(os.getpid())).result()
 
 
 @cache
-def _event_loop_thread(_process: int) -> EventLoopThread:
-    return EventLoopThread()
+def _loop(_process: int) -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    try:
+        start_thread(loop.run_forever, "kinesumer-spark")
+    except ThreadRefusedError:
+        loop.close()
+        raise
+    return loop
 
 
 async def for_each(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:

@@ -28,7 +28,7 @@ from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.spark.process import (
     collect_garbage_rarely,
-    event_loop_thread,
+    run_on_loop,
     stop_on_sigterm,
     warn_of_other_loads,
 )
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Choose where the query ends."""
-        event_loop_thread().run(self._opened().fix_targets())
+        run_on_loop(self._opened().fix_targets())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or ``start`` itself if nothing is new."""
@@ -84,9 +84,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # not at all if no batch follows.
         self._committed(committed)
         if isinstance(limit, ReadAllAvailable):  # the only batch of Trigger.Once
-            end = event_loop_thread().run(driver.all_there_is(committed))
+            end = run_on_loop(driver.all_there_is(committed))
         else:
-            end = event_loop_thread().run(driver.latest(committed, self._limits(limit)))
+            end = run_on_loop(driver.latest(committed, self._limits(limit)))
         return start if end is None else to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         driver = self._opened()
         # The two offsets must suffice: Spark's log keeps nothing else of a batch.
         work = driver.partitions(from_json(start), from_json(end))
-        return [*event_loop_thread().run(work)]
+        return [*run_on_loop(work)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""
@@ -118,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Leave the group. Spark ends this process right afterwards."""
         if self._mirror is not None:
             mirror, self._mirror = self._mirror, None
-            event_loop_thread().run(mirror.stop())
+            run_on_loop(mirror.stop())
 
     def _opened(self) -> Driver:
         """Return the driver. The first call opens it."""
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 stop_on_sigterm()
             collect_garbage_rarely()
             warn_of_other_loads(stream.name for stream in self._options.streams)
-            self._driver = event_loop_thread().run(self._open())
+            self._driver = run_on_loop(self._open())
         return self._driver
 
     async def _open(self) -> Driver:
@@ -173,7 +173,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of the read. They don't read records that arrive later."""
-        return [*event_loop_thread().run(self._planned())]
+        return [*run_on_loop(self._planned())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return a task's rows."""

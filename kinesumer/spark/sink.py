@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -43,7 +43,7 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.spark.options.parser import WriteOptions
 from kinesumer.spark.options.table import COLUMNS
-from kinesumer.spark.process import PLAN_RETRIES, event_loop_thread
+from kinesumer.spark.process import PLAN_RETRIES, run_on_loop
 from kinesumer.spark.process_cache import sources
 from kinesumer.wire.put_records import Entry, refusal
 
@@ -85,8 +85,27 @@ class _TaskWriter:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
-        """Put a task's rows."""
-        return write(self._options, iterator)
+        """Put a task's rows, and return when Kinesis has accepted all of them."""
+        options = self._options
+        refused: deque[FailedRecord] = deque()  # the event loop's thread appends to it
+        producer = run_on_loop(_open(options, refused.append))
+        try:
+            with closing(DeadLetters(options.dead_letter_path)) as dead_letters:
+                for batch in iterator:
+                    for part in parts(batch):
+                        entries = list(_entries(part, producer.stream, dead_letters))
+                        run_on_loop(_add(producer, entries))
+                        dead_letters.add_refused(refused)
+                counts = run_on_loop(producer.flush())
+                dead_letters.add_refused(refused)
+            return WriteResult(counts, dead_letters.rows, dead_letters.name)
+        except PutFailedError as error:
+            # Spark puts the task's rows again, so the list of records isn't needed.
+            raise (error.__cause__ or error) from None
+        finally:
+            # The event loop outlives the task. Without this, retries would continue.
+            ended = KinesumerError("the task ended early; run it again")
+            run_on_loop(producer.abandon(ended))
 
 
 class BatchWriter(_TaskWriter, DataSourceArrowWriter):
@@ -146,29 +165,6 @@ def summary(messages: Iterable[WriterCommitMessage | None]) -> str:
 # --- a task's records -----------------------------------------------------------------
 
 
-def write(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> WriteResult:
-    """Put a task's rows, and return when Kinesis has accepted all of them."""
-    loop = event_loop_thread()
-    refused: deque[FailedRecord] = deque()  # the event loop's thread appends to it
-    producer = loop.run(_open(options, refused.append))
-    try:
-        with closing(DeadLetters(options.dead_letter_path)) as dead_letters:
-            for batch in batches:
-                for part in parts(batch):
-                    entries = list(_entries(part, producer.stream, dead_letters))
-                    loop.run(_add(producer, entries))
-                    dead_letters.add_refused(refused)
-            counts = loop.run(producer.flush())
-            dead_letters.add_refused(refused)
-        return WriteResult(counts, dead_letters.rows, dead_letters.name)
-    except PutFailedError as error:
-        # Spark puts the task's rows again, so the list of records isn't needed.
-        raise (error.__cause__ or error) from None
-    finally:
-        # The event loop outlives the task. Without this, retries would continue.
-        loop.run(producer.abandon(KinesumerError("the task ended early; run it again")))
-
-
 def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield a batch in parts, of which one at a time is copied as Python objects."""
     bytes_per_row = batch.nbytes // max(1, len(batch))
@@ -186,16 +182,18 @@ def _entries(
     batch: pa.RecordBatch, stream: PutStream, dead_letters: DeadLetters
 ) -> Iterator[Entry]:
     """Yield the rows that the stream takes as records, and put the others aside."""
-    for row in read_rows(batch):
-        if isinstance(row, RejectedRow):
-            dead_letters.add(row)
-        elif refusal(row, stream.info) is None:
-            yield row
-        elif reason := event_loop_thread().run(stream.refusal(row)):
-            key, hash_key = row.partition_key, row.explicit_hash_key
-            dead_letters.add(RejectedRow(reason, key, hash_key, row.data))
+    for data, key, hash_key in read_rows(batch):
+        if data is None:
+            dead_letters.add("data is null", key, hash_key, data)
+            continue
+        entry = Entry(data, key, hash_key)
+        reason = refusal(entry, stream.info)
+        if reason is not None:  # the stream may have changed since
+            reason = run_on_loop(stream.refusal(entry))
+        if reason is None:
+            yield entry
         else:
-            yield row
+            dead_letters.add(reason, key, hash_key, data)
 
 
 async def _open(
@@ -214,7 +212,7 @@ async def _open(
 
 def _require_no_keys(options: WriteOptions) -> None:
     """Raise ConfigurationError if the stream needs partition keys."""
-    info = event_loop_thread().run(_info(options))
+    info = run_on_loop(_info(options))
     if info.routes_by_key:
         raise ConfigurationError(
             "column partition_key is missing: give the columns data (binary or "
@@ -235,15 +233,6 @@ async def _info(options: WriteOptions) -> StreamInfo:
 
 
 # --- rows -----------------------------------------------------------------------------
-
-
-class RejectedRow(NamedTuple):
-    """A row that Kinesis can't take, with the reason."""
-
-    reason: str
-    partition_key: str | None
-    explicit_hash_key: str | None
-    data: bytes | None
 
 
 def check_columns(schema: StructType) -> None:
@@ -278,8 +267,10 @@ def check_columns(schema: StructType) -> None:
             )
 
 
-def read_rows(batch: pa.RecordBatch) -> Iterator[Entry | RejectedRow]:
-    """Yield each row as a record, or with the reason why it can't be one."""
+def read_rows(
+    batch: pa.RecordBatch,
+) -> Iterator[tuple[bytes | None, str | None, str | None]]:
+    """Return each row's data, partition key and explicit hash key."""
     import pyarrow as pa
 
     # Depending on its version and settings, Spark passes text as Arrow's string or
@@ -290,11 +281,7 @@ def read_rows(batch: pa.RecordBatch) -> Iterator[Entry | RejectedRow]:
     elif pa.types.is_string(data.type):
         data = data.cast(pa.binary())
     keys, hash_keys = _texts(batch, "partition_key"), _texts(batch, "explicit_hash_key")
-    for content, key, hash_key in zip(data.to_pylist(), keys, hash_keys, strict=True):
-        if content is None:
-            yield RejectedRow("data is null", key, hash_key, content)
-        else:
-            yield Entry(content, key, hash_key)
+    return zip(data.to_pylist(), keys, hash_keys, strict=True)
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> list[str | None]:
@@ -331,24 +318,25 @@ class DeadLetters:
         """Take all rows that Kinesis has refused, and write them as ``add()`` does."""
         while refused:
             data, key, hash_key, reason = refused.popleft()
-            self.add(RejectedRow(reason, key, hash_key, data))
+            self.add(reason, key, hash_key, data)
 
-    def add(self, row: RejectedRow) -> None:
+    def add(
+        self, reason: str, key: str | None, hash_key: str | None, data: bytes | None
+    ) -> None:
         """Write a rejected row. Raise RejectedRowError if there is no path for it."""
         if self._path is None:
             raise RejectedRowError(
-                f"the row with partition key {row.partition_key!r} can't be put: "
-                f"{row.reason}; filter such rows out, or give the option "
-                "deadLetterPath to put them aside"
+                f"the row with partition key {key!r} can't be put: {reason}; filter "
+                "such rows out, or give the option deadLetterPath to put them aside"
             )
         if self._file is None:
             filesystem, directory = open_directory(self._path)
             self.name = f"{directory.rstrip('/')}/{_attempt()}-{uuid.uuid4()}.jsonl"
             filesystem.create_dir(directory, recursive=True)
             self._file = filesystem.open_output_stream(self.name)
-        data = None if row.data is None else b64encode(row.data).decode()
-        line = json.dumps({**row._asdict(), "data": data})
-        self._file.write(line.encode() + b"\n")
+        line = {"reason": reason, "partition_key": key, "explicit_hash_key": hash_key}
+        text = None if data is None else b64encode(data).decode()
+        self._file.write(json.dumps({**line, "data": text}).encode() + b"\n")
         self.rows += 1
 
 

@@ -180,10 +180,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def close_connections_of_spark() -> None:
     """Close the connections of sources and sinks that this process retains."""
     from kinesumer.spark import task_reader
-    from kinesumer.spark.process import event_loop_thread
+    from kinesumer.spark.process import run_on_loop
     from kinesumer.spark.process_cache import close_sources
 
-    event_loop_thread().run(close_sources())
+    run_on_loop(close_sources())
     loop = task_reader._worker(os.getpid()).loop
     loop.run_until_complete(close_sources())
     loop.close()

@@ -18,8 +18,8 @@ from kinesumer.spark.process import (
     FILE,
     NEW_OBJECTS,
     collect_garbage_rarely,
-    event_loop_thread,
     for_each,
+    run_on_loop,
     stop_on_sigterm,
     warn_of_other_loads,
 )
@@ -105,5 +105,4 @@ def test_a_process_has_one_loop() -> None:
     async def loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
-    assert event_loop_thread() is event_loop_thread()
-    assert event_loop_thread().run(loop()) is event_loop_thread().loop
+    assert run_on_loop(loop()) is run_on_loop(loop())

@@ -17,9 +17,9 @@ from kinesumer import AccessDeniedError, ConfigurationError, StreamMissingError
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.producer.put_stream import PutCounts
-from kinesumer.spark import process as thread
 from kinesumer.spark.options.parser import connection_from, parse_write
 from kinesumer.spark.options.table import COLUMNS
+from kinesumer.spark.process import run_on_loop
 from kinesumer.spark.process_cache import close_sources, sources
 from kinesumer.spark.sink import (
     BatchWriter,
@@ -39,7 +39,7 @@ SCHEMA = schema("data", "partition_key", "explicit_hash_key")
 @pytest.fixture(autouse=True)
 def _no_connections_are_left() -> Iterator[None]:
     yield
-    thread.event_loop_thread().run(close_sources())
+    run_on_loop(close_sources())
 
 
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
@@ -88,7 +88,7 @@ async def _read(stream: str) -> dict[str, list[Record]]:
 
 
 def read(stream: str = "orders") -> dict[str, list[Record]]:
-    return thread.event_loop_thread().run(_read(stream))
+    return run_on_loop(_read(stream))
 
 
 def rows_of(records: dict[str, list[Record]]) -> list[tuple[bytes, str]]:
