@@ -99,7 +99,7 @@ class ShardRowMirror:
 
         Return False if the call must be repeated soon.
         """
-        context, stream = self._context, self._stream
+        context, stream, app = self._context, self._stream, self._context.app
         listed = await stream.list_shards(context)
         if not lineage.is_complete(listed):
             return False
@@ -107,13 +107,10 @@ class ShardRowMirror:
         while True:
             stored, unreadable = await read_shards(context, stream.arn, consistent=True)
             repairs = lineage.repairs(stream.arn, stored, listed, unreadable)
-            await write_all(
-                context,
-                [shard_writes.create_shard(context.app, r) for r in repairs.create],
-            )
-            await write_all(
-                context, [shard_writes.ready(context.app, row) for row in repairs.ready]
-            )
+            creates = [shard_writes.create_shard(app, row) for row in repairs.create]
+            await write_all(context, creates)
+            readies = [shard_writes.ready(app, row) for row in repairs.ready]
+            await write_all(context, readies)
             claimed = await self._claim_free(member, stored)
             ended = await self._end(_done(stored, listed, positions))
             # After a change, look again: when a shard ends, its children become ready,

@@ -115,19 +115,16 @@ def _streams_to_json(
     offset: Offset, write_number: Callable[[str], str]
 ) -> dict[str, Any]:
     write = partial(_positions_to_json, write_number=write_number)
-    return {arn: _stream_to_json(offset[arn], write) for arn in sorted(offset)}
-
-
-def _stream_to_json(
-    stream: StreamOffset, write: Callable[[Mapping[str, ShardPosition]], dict[str, Any]]
-) -> dict[str, Any]:
-    value: dict[str, Any] = {"created": stream.created_at}
-    if stream.anchored_at:
-        value["anchored"] = stream.anchored_at
-    if stream.origin:
-        value["from"] = write(stream.origin)
-    value["shards"] = write(stream.shards)
-    return {key: value[key] for key in sorted(value)}
+    streams = {}
+    for arn, stream in sorted(offset.items()):
+        value: dict[str, Any] = {"created": stream.created_at}
+        if stream.anchored_at:
+            value["anchored"] = stream.anchored_at
+        if stream.origin:
+            value["from"] = write(stream.origin)
+        value["shards"] = write(stream.shards)
+        streams[arn] = dict(sorted(value.items()))
+    return streams
 
 
 def _positions_to_json(

@@ -217,9 +217,7 @@ class Driver:
                 )
             await stream.refresh(now=now)
             if requested.fan_out is not None and self.find_consumer is not None:
-                await stream.subscriptions.find_consumer(
-                    requested, stream.info.created_at, self.find_consumer
-                )
+                await stream.find_consumer(self.find_consumer)
             self._streams[requested] = stream
             stream.apps = self.apps(stream.arn)
             return stream
@@ -296,7 +294,7 @@ def _task(ranges: tuple[ShardRange, ...], streams: dict[str, StreamState]) -> Ta
     """Return a task with its ranges and a dictionary of their streams by ARN."""
     arns = sorted({item.stream_arn for item in ranges})
     requested = {
-        arn: replace(stream.requested, fan_out=stream.subscriptions.consumer_arn)
+        arn: replace(stream.requested, fan_out=stream.consumer_arn)
         for arn, stream in streams.items()
     }
     reached = [

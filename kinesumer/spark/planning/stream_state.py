@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from math import inf
 from typing import Any
 
 from kinesumer.aws.fan_out import CALL_SECONDS, REPLACE_SECONDS
@@ -31,7 +32,6 @@ from kinesumer.spark.process import MAX_OUTAGE_SECONDS, PLAN_RETRIES
 SAMPLE_BYTES, SAMPLE_RECORDS, FIRST_SAMPLE = 128_000, 100, 10
 # The maximum number of records that one trigger probes with a call for each shard.
 FLEET_RECORDS = 20_000
-
 
 # A subscription has 2 MB/s of a shard for itself. But Kinesis permits a shard's next
 # subscription only five seconds after the last one began. A page of GetRecords has up
@@ -73,10 +73,12 @@ class StreamState:
         # By shard that waits for its parents: the time just before its first record.
         self.first_arrivals: dict[str, float] = {}
         self.apps: int = 1  # how many apps poll the stream, including the query
-        self.subscriptions: Subscriptions = Subscriptions(clock)
+        self.consumer_arn: str | None = None  # of the consumer for subscriptions
+        self._consumer_of: float | None = None  # when the consumer's stream was created
         self._clock, self._loss = clock, loss
         self._period_seconds = period_seconds  # between two reads of a shard
         self._probes: dict[str, ShardProbe] = {}
+        self._subscribed_at: dict[str, float] = {}  # by shard
         self._refreshed: float | None = None
         # By shard whose position is an End, but that is listed as open: the time of the
         # first listing that shows it.
@@ -185,11 +187,22 @@ class StreamState:
                 return size if is_whole else max(size, int(rate * span_seconds))
         return int(rate * (span_seconds or 1.0))
 
+    async def find_consumer(self, find: Callable[[Stream], Awaitable[str]]) -> None:
+        """Find or register the consumer, unless that was done for this stream."""
+        if self._consumer_of != self.info.created_at:
+            self.consumer_arn = await find(self.requested)
+            self._consumer_of = self.info.created_at
+
     def subscribes(self, shard_id: str, estimated_bytes: int) -> bool:
-        """Return whether a range of a shard is read by a subscription."""
-        probe = self._probes.get(shard_id)
+        """Return whether to subscribe to a shard now for a range, and note it."""
+        probe, now = self._probes.get(shard_id), self._clock.now()
         is_shared = probe is not None and probe.is_shared
-        return self.subscriptions.begin(shard_id, estimated_bytes, is_shared=is_shared)
+        is_small = estimated_bytes < POLLED_BYTES and not is_shared
+        last = self._subscribed_at.get(shard_id, -inf)
+        if self.consumer_arn is None or is_small or now - last < SUBSCRIPTION_SECONDS:
+            return False
+        self._subscribed_at[shard_id] = now
+        return True
 
     def keep_only(self, shard_ids: Iterable[str]) -> None:
         """Drop the state of all shards except the given ones."""
@@ -199,10 +212,10 @@ class StreamState:
             self.lag_seconds,
             self.bytes_per_second,
             self.records_per_second,
+            self._subscribed_at,
         ):
             for shard_id in by_shard.keys() - kept:
                 del by_shard[shard_id]
-        self.subscriptions.keep_only(kept)
 
     def sample(self, max_records: int = SAMPLE_RECORDS) -> int:
         """Return the maximum number of records that one probe reads."""
@@ -251,49 +264,3 @@ class StreamState:
         lag = lags.get(worst, 0.0)
         shown = {"behind_ms": round(lag * 1000), "shards": len(lags)}
         return {**shown, "worst_shard": worst} if lag else shown
-
-
-class Subscriptions:
-    """The stream consumer of one stream, and when its subscriptions began."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.consumer_arn: str | None = None
-        self._clock = clock
-        self._created_at: float | None = None  # of the stream with the consumer
-        self._planned_at: dict[str, float] = {}  # by shard id
-
-    async def find_consumer(
-        self,
-        stream: Stream,
-        created_at: float,
-        find: Callable[[Stream], Awaitable[str]],
-    ) -> None:
-        """Find or register the consumer, unless that was done since the creation.
-
-        ``created_at`` is when the stream was created, in seconds since 1970.
-        """
-        if self._created_at != created_at:
-            self.consumer_arn = await find(stream)
-            self._created_at = created_at
-
-    def begin(self, shard_id: str, estimated_bytes: int, *, is_shared: bool) -> bool:
-        """Return whether to subscribe to a shard now, and note it.
-
-        ``is_shared`` is true if Kinesis has recently refused reads of the shard, since
-        others read it, too.
-        """
-        if self.consumer_arn is None:
-            return False
-        if estimated_bytes < POLLED_BYTES and not is_shared:
-            return False
-        now = self._clock.now()
-        last = self._planned_at.get(shard_id)
-        if last is not None and now - last < SUBSCRIPTION_SECONDS:
-            return False
-        self._planned_at[shard_id] = now
-        return True
-
-    def keep_only(self, shard_ids: set[str]) -> None:
-        """Drop the state of all shards except the given ones."""
-        for shard_id in self._planned_at.keys() - shard_ids:
-            del self._planned_at[shard_id]

@@ -20,7 +20,6 @@ from kinesumer.model.positions import BEGINNING, After
 from kinesumer.spark.planning.stream_state import (
     POLLED_BYTES,
     SUBSCRIPTION_SECONDS,
-    Subscriptions,
 )
 from kinesumer.spark.planning.tasks import Task
 from tests.support.spark_query import Query, World, simulated
@@ -85,22 +84,21 @@ async def test_large_ranges_are_subscribed_to_and_small_ones_are_polled(
     assert chosen == [False, True, True, False]
 
 
-def test_kinesis_permits_the_next_subscription_only_after_five_seconds(
-    bench: Bench,
+@simulated(shards=1)
+async def test_kinesis_permits_the_next_subscription_only_after_five_seconds(
+    world: World,
 ) -> None:
-    subscriptions = Subscriptions(bench.clock)
-
-    def begin(size: int, *, is_shared: bool = False) -> bool:
-        return subscriptions.begin(ONE, size, is_shared=is_shared)
-
-    assert not begin(POLLED_BYTES)  # no consumer
-    subscriptions.consumer_arn = CONSUMER
-    assert not begin(POLLED_BYTES - 1)
-    assert begin(1, is_shared=True)
-    bench.loop.seconds += 5.9
-    assert not begin(POLLED_BYTES)
-    bench.loop.seconds += 0.2
-    assert begin(POLLED_BYTES)
+    query = world.query(streams=(Stream("orders", fan_out="billing"),))
+    [state] = await query.driver._refreshed()
+    assert not state.subscribes(ONE, POLLED_BYTES)  # no consumer
+    state.consumer_arn = CONSUMER
+    assert not state.subscribes(ONE, POLLED_BYTES - 1)
+    state.probe(ONE).share_among(2)
+    assert state.subscribes(ONE, 1)
+    await asyncio.sleep(5.9)
+    assert not state.subscribes(ONE, POLLED_BYTES)
+    await asyncio.sleep(0.2)
+    assert state.subscribes(ONE, POLLED_BYTES)
 
 
 # --- reading --------------------------------------------------------------------------
