@@ -128,14 +128,65 @@ class Driver:
             self._stored = await self.stored()
         at_latest = [stream for stream in new if self._starting(stream) == Start.LATEST]
         await asyncio.gather(*(stream.resolve_now() for stream in at_latest))
-        return await plan_batch(
-            start,
-            streams,
-            self._starting,
-            limits,
-            skew_seconds=skew_seconds,
-            targets=self._targets,
+        return await self._plan_batch(start, streams, limits, skew_seconds)
+
+    async def _plan_batch(
+        self,
+        start: Offset,
+        streams: Sequence[StreamState],
+        limits: Limits,
+        skew_seconds: float,
+    ) -> Offset | None:
+        """Return the end of the batch that begins at a committed offset.
+
+        None if there is nothing new. The end keeps the positions in streams that the
+        query doesn't read now, so that it continues there when it reads them again. The
+        records that a batch reads in different shards should have arrived at most
+        ``skew_seconds`` apart. If that is longer than the retention, it has no effect.
+        """
+        if skew_seconds > max(stream.retention_seconds for stream in streams):
+            skew_seconds = inf
+        plans = [
+            StreamPlan(stream, self._begin(start, stream), self._targets)
+            for stream in streams
+        ]
+        shards = [(plan, shard) for plan in plans for shard in plan.readable]
+        together = skew_seconds < inf and any(shard.ends for _, shard in shards)
+        max_jump_seconds = 0.0 if limits.any or together else skew_seconds
+        await for_each(
+            shards, lambda item: item[0].observe(item[1], limits, max_jump_seconds)
         )
+        now = streams[0].service.earliest()
+        arrivals: dict[ShardKey, float] = {}
+        if skew_seconds < inf:
+            for plan in plans:
+                arrivals |= await plan.first_arrivals(now)
+        observed = [shard for plan in plans for shard in plan.observed.values()]
+        chosen = choose(observed, arrivals, limits, skew_seconds, now)
+
+        async def finish(item: tuple[StreamPlan, Readable]) -> None:
+            plan, readable = item
+            key = ShardKey(plan.stream.arn, readable.shard.shard_id)
+            await plan.finish(readable, chosen, arrivals.get(key, inf), now)
+
+        await for_each(shards, finish)
+        ends = {plan.stream.arn: plan.end(now) for plan in plans}
+        unread = {i: replace(start[i], origin={}) for i in start.keys() - ends.keys()}
+        if start.keys() >= ends.keys() and not any(new for _, new in ends.values()):
+            return None
+        return unread | {arn: offset for arn, (offset, _) in ends.items()}
+
+    def _begin(self, start: Offset, stream: StreamState) -> StreamOffset:
+        info = stream.info
+        before = start.get(info.arn)
+        if before is None:
+            return first_offset(stream, self._starting(stream))
+        # A recreated stream has the same ARN and shard ids. Only the creation time
+        # differs.
+        if before.created_at != info.created_at:
+            stream.report_loss("", None, "the stream was recreated")
+            return first_offset(stream, BEGINNING)
+        return _without_wrong_ends(replace(before, origin={}), stream)
 
     async def fix_targets(self) -> None:
         """Fix the query's end at the present newest records, for ``AvailableNow``."""
@@ -191,8 +242,19 @@ class Driver:
     def _tasks(
         self, ranges: list[ShardRange], streams: dict[str, StreamState]
     ) -> list[Task]:
+        """Return tasks with the ranges, each with the streams of its own ranges."""
         max_tasks = self.options.max_partitions or os.cpu_count() or 1
-        return [_task(part, streams) for part in pack(ranges, max_tasks)]
+        named = {
+            arn: replace(
+                s.requested, name=arn, region=None, start=None, fan_out=s.consumer_arn
+            )
+            for arn, s in streams.items()
+        }
+        tasks = []
+        for part in pack(ranges, max_tasks):
+            arns = sorted({item.stream_arn for item in part})
+            tasks.append(Task(tuple(named.get(a, Stream(a)) for a in arns), part))
+        return tasks
 
     def report(self) -> dict[str, Any]:
         """Return the lag of each stream, which Spark shows in the query's progress."""
@@ -288,86 +350,6 @@ def _range(
         subscribes,
         1 if stream is None else stream.apps,
     )
-
-
-def _task(ranges: tuple[ShardRange, ...], streams: dict[str, StreamState]) -> Task:
-    """Return a task with its ranges and a dictionary of their streams by ARN."""
-    arns = sorted({item.stream_arn for item in ranges})
-    requested = {
-        arn: replace(stream.requested, fan_out=stream.consumer_arn)
-        for arn, stream in streams.items()
-    }
-    reached = [
-        replace(requested.get(arn, Stream(arn)), name=arn, region=None, start=None)
-        for arn in arns
-    ]
-    return Task(tuple(reached), ranges)
-
-
-async def plan_batch(
-    start: Offset,
-    streams: Sequence[StreamState],
-    starting: Callable[[StreamState], Start | StreamOffset],
-    limits: Limits,
-    *,
-    skew_seconds: float = inf,
-    targets: Targets | None = None,
-) -> Offset | None:
-    """Return the end of the batch that begins at a committed offset.
-
-    None if there is nothing new. The end keeps the positions in streams that the query
-    doesn't read now, so that it continues there when it reads them again. The records
-    that a batch reads in different shards should have arrived at most ``skew_seconds``
-    apart. If that is longer than the retention, it has no effect.
-    """
-    if skew_seconds > max(stream.retention_seconds for stream in streams):
-        skew_seconds = inf
-    plans = [
-        StreamPlan(stream, _begin(start, stream, starting), targets)
-        for stream in streams
-    ]
-    shards = [(plan, shard) for plan in plans for shard in plan.readable]
-    together = skew_seconds < inf and any(shard.ends for _, shard in shards)
-    max_jump_seconds = 0.0 if limits.any or together else skew_seconds
-    await for_each(
-        shards, lambda item: item[0].observe(item[1], limits, max_jump_seconds)
-    )
-    now = streams[0].service.earliest()
-    arrivals: dict[ShardKey, float] = {}
-    if skew_seconds < inf:
-        for plan in plans:
-            arrivals |= await plan.first_arrivals(now)
-    observed = [shard for plan in plans for shard in plan.observed.values()]
-    chosen = choose(observed, arrivals, limits, skew_seconds, now)
-
-    async def finish(item: tuple[StreamPlan, Readable]) -> None:
-        plan, readable = item
-        key = ShardKey(plan.stream.arn, readable.shard.shard_id)
-        await plan.finish(readable, chosen, arrivals.get(key, inf), now)
-
-    await for_each(shards, finish)
-    ends = {plan.stream.arn: plan.end(now) for plan in plans}
-    if start.keys() >= ends.keys() and not any(changed for _, changed in ends.values()):
-        return None
-    unread = {arn: replace(start[arn], origin={}) for arn in start.keys() - ends.keys()}
-    return unread | {arn: offset for arn, (offset, _) in ends.items()}
-
-
-def _begin(
-    start: Offset,
-    stream: StreamState,
-    starting: Callable[[StreamState], Start | StreamOffset],
-) -> StreamOffset:
-    info = stream.info
-    before = start.get(info.arn)
-    if before is None:
-        return first_offset(stream, starting(stream))
-    # A recreated stream has the same ARN and shard ids. Only the
-    # creation time differs.
-    if before.created_at != info.created_at:
-        stream.report_loss("", None, "the stream was recreated")
-        return first_offset(stream, BEGINNING)
-    return _without_wrong_ends(replace(before, origin={}), stream)
 
 
 def _without_wrong_ends(before: StreamOffset, stream: StreamState) -> StreamOffset:

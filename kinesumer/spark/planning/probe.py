@@ -51,11 +51,7 @@ class ShardProbe:
         # Between two reads, if no other consumer reads the shard. minFetchPeriod may
         # shorten this for servers without AWS's limits.
         self._period_seconds = period_seconds
-        self._pacing = Pacing(clock.now(), period_seconds, inf)
-
-    def share_among(self, apps: int) -> None:
-        """Set the number of apps that read the shard, including the query."""
-        self._pacing.share_among(apps)
+        self.pacing: Pacing = Pacing(clock.now(), period_seconds, inf)
 
     async def after(self, position: ShardPosition, limit: int) -> Probed:
         """Return the records just after a position. Read on while pages are empty.
@@ -141,14 +137,9 @@ class ShardProbe:
             self._service.observe_arrival(arrived)
         return page
 
-    @property
-    def is_shared(self) -> bool:
-        """True if Kinesis has recently refused reads because of other readers."""
-        return self._pacing.is_shared
-
     async def _paced(self, iterator: str, limit: int) -> Page:
         """Read a page. If throttled, try again, and read more slowly from then on."""
-        clock, pacing = self._clock, self._pacing
+        clock, pacing = self._clock, self.pacing
         next_at = pacing.starts_at(clock.now())
         left = TRIES
         while True:

@@ -37,11 +37,13 @@ from kinesumer.model.positions import (
     may_be_trimmed,
 )
 from kinesumer.model.streams import ShardKey, Start
+from kinesumer.runtime.tasks import Retries
 from kinesumer.spark.planning.probe import ShardProbe
 from kinesumer.spark.planning.search import TipSearch
 from kinesumer.spark.planning.stream_state import FIRST_SAMPLE, StreamState
 from kinesumer.spark.process import PLAN_RETRIES, for_each
 
+ONCE = Retries(())
 MAX_SAMPLED = 2_000  # the maximum number of a shard's records that limits may need
 # In one shard, a batch may end earlier than in the others: by up to NEAR_SECONDS, but
 # not by more than NEAR_SHARE of the batch's time span. At the present time, records of
@@ -156,11 +158,13 @@ class StreamPlan:
     ) -> tuple[ShardPosition, Probed]:
         """Return where the batch begins, and the records that follow."""
         begin = shard.position
+        may_wait = shard.target is not None or self._begins
+        call = (PLAN_RETRIES if may_wait else ONCE).call
         try:
-            return begin, await self._sample(shard, probe, begin, limits)
+            return begin, await call(self._sample, probe, begin, limits)
         except TrimmedPositionError as error:
             begin = self._restart(shard, error)
-            return begin, await self._sample(shard, probe, begin, limits)
+            return begin, await call(self._sample, probe, begin, limits)
 
     def _restart(self, shard: Readable, error: TrimmedPositionError) -> Start:
         """Return where to begin instead if the record at the position has expired."""
@@ -175,16 +179,9 @@ class StreamPlan:
         return Start(type="AT_TIMESTAMP", timestamp=shard.seen)
 
     async def _sample(
-        self, shard: Readable, probe: ShardProbe, begin: ShardPosition, limits: Limits
-    ) -> Probed:
-        """Probe a sample, and further records if the batch's limit may allow more."""
-        if shard.target is not None or self._begins:
-            return await PLAN_RETRIES.call(self._sample_once, probe, begin, limits)
-        return await self._sample_once(probe, begin, limits)
-
-    async def _sample_once(
         self, probe: ShardProbe, begin: ShardPosition, limits: Limits
     ) -> Probed:
+        """Probe a sample, and further records if the batch's limit may allow more."""
         stream = self.stream
         result = await probe.after(begin, stream.sample())
         if not (limits.any and result.records) or result.at_tip:

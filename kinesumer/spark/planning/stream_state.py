@@ -168,7 +168,7 @@ class StreamState:
                 self.service,
                 self._period_seconds,
             )
-        self._probes[shard_id].share_among(self.apps)
+        self._probes[shard_id].pacing.share_among(self.apps)
         return self._probes[shard_id]
 
     def estimate_bytes(
@@ -196,7 +196,7 @@ class StreamState:
     def subscribes(self, shard_id: str, estimated_bytes: int) -> bool:
         """Return whether to subscribe to a shard now for a range, and note it."""
         probe, now = self._probes.get(shard_id), self._clock.now()
-        is_shared = probe is not None and probe.is_shared
+        is_shared = probe is not None and probe.pacing.is_shared
         is_small = estimated_bytes < POLLED_BYTES and not is_shared
         last = self._subscribed_at.get(shard_id, -inf)
         if self.consumer_arn is None or is_small or now - last < SUBSCRIPTION_SECONDS:

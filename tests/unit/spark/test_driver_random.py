@@ -8,6 +8,7 @@ for longer than the retention allows.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -28,6 +29,7 @@ from tests.support.spark_query import (
 )
 
 Step = tuple[str, Any]
+Test = Callable[..., None]
 
 HOUR = 3600.0
 # Each example simulates hours, so there are half as many as for other properties.
@@ -82,7 +84,9 @@ def starting_now(world: World, kind: str) -> Start:
     return Start(type=kind, timestamp=since)
 
 
-def backlog(*steps: Step, shards: int = 2, start: str = "TRIM_HORIZON") -> Any:
+def backlog(
+    *steps: Step, shards: int = 2, start: str = "TRIM_HORIZON"
+) -> Callable[[Test], Test]:
     """Return an example of a query that reads records of an hour after these steps."""
     steps = (("stream_in", 600), *steps, ("stream_in", 3_600))
     given = {"shards": shards, "per_second": 1.0, "start": start, "limits": {}}
@@ -205,7 +209,7 @@ class Days:
                 await query.drain()  # reads the parent's end before any child
 
 
-def quiet(start: str, *steps: Step) -> Any:
+def quiet(start: str, *steps: Step) -> Callable[[Test], Test]:
     """Return an example of a shard that has few records."""
     return example(start=start, shards=1, ahead=0.0, steps=[*steps])
 

@@ -93,7 +93,7 @@ async def test_kinesis_permits_the_next_subscription_only_after_five_seconds(
     assert not state.subscribes(ONE, POLLED_BYTES)  # no consumer
     state.consumer_arn = CONSUMER
     assert not state.subscribes(ONE, POLLED_BYTES - 1)
-    state.probe(ONE).share_among(2)
+    state.probe(ONE).pacing.share_among(2)
     assert state.subscribes(ONE, 1)
     await asyncio.sleep(5.9)
     assert not state.subscribes(ONE, POLLED_BYTES)
