@@ -254,35 +254,6 @@ def late_seconds(world: World, query: Query) -> list[float]:
 # --- random queries ------------------------------------------------------------------
 
 
-async def take(world: World, query: Query, step: str, value: Any) -> None:
-    """Carry out one random step on a stream or its query."""
-    match step:
-        case "put":
-            world.put(value)
-        case "put_one_key":
-            world.put(value, key="one")
-        case "sleep":
-            await asyncio.sleep(value)
-        case "split" | "merge":
-            reshard(world.kinesis, step, value)
-        case "odd_pages":
-            world.source().without_iterator = value
-        case "expired":
-            world.source().expired = value
-        case "trigger":
-            for _ in range(value):
-                await query.trigger()
-        case "crash_before_batch":
-            planned = await query.plan()
-            query.restart()
-            if planned:
-                await query.run_batch()
-        case "crash_after_batch":
-            if await query.trigger() is not None:
-                query.restart()
-                await query.run_batch()
-
-
 def reshard(kinesis: MemoryKinesis, kind: str, place: int) -> None:
     """Split an open shard, or merge two neighbours."""
     shards = [shard.shard.shard_id for shard in kinesis.stream("orders").open]

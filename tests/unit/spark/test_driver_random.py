@@ -25,7 +25,6 @@ from tests.support.spark_query import (
     late_seconds,
     reshard,
     simulated,
-    take,
 )
 
 Step = tuple[str, Any]
@@ -130,12 +129,30 @@ async def test_each_record_is_in_exactly_one_batch_parents_first_and_none_is_lat
         await query.trigger()
     for name, value in steps:
         match name:
+            case "put":
+                world.put(value)
+            case "put_one_key":
+                world.put(value, key="one")
             case "stream_in":
                 await world.stream_in(int(value * per_second), seconds=value)
+            case "sleep":
+                await asyncio.sleep(value)
+            case "split" | "merge":
+                reshard(world.kinesis, name, value)
+            case "odd_pages":
+                world.source().without_iterator = value
+            case "expired":
+                world.source().expired = value
+            case "trigger":
+                await query.trigger()
             case "available_now":
                 await available_now(world, query)
-            case _:
-                await take(world, query, name, value)
+            case "crash_before_batch":
+                await crash_before_batch(query)
+            case "crash_after_batch":
+                if await query.trigger() is not None:
+                    query.restart()
+                    await query.run_batch()
     await query.drain(most=3000)
     expected = [
         row
@@ -144,6 +161,13 @@ async def test_each_record_is_in_exactly_one_batch_parents_first_and_none_is_lat
     ]
     assert_each_once(world, query, expected)
     assert max(late_seconds(world, query)) <= SKEW_SECONDS
+
+
+async def crash_before_batch(query: Query) -> None:
+    planned = await query.plan()
+    query.restart()
+    if planned:
+        await query.run_batch()
 
 
 async def available_now(world: World, query: Query) -> None:

@@ -37,26 +37,6 @@ async def test_a_crashed_client_costs_its_lease_and_loses_nothing(world: World) 
     await world.until(lambda: owner(world) == QUERY_ID)
 
 
-async def test_a_crashed_query_costs_its_lease_and_loses_nothing(world: World) -> None:
-    query = await reading(world, "a")
-    world.put("b")
-    await query.batch()
-    query.kill()
-    before = world.clock.now()
-    client = world.client("c1")
-    await world.until(lambda: client.texts == ["b"])
-    assert 8.0 <= world.clock.now() - before < 14.0
-
-
-async def test_a_client_is_refused_while_a_query_lives(world: World) -> None:
-    query = await Query(world).start()
-    await query.batch()
-    client = world.client("c1")
-    with pytest.raises(GroupBusyError, match="member spark-query"):
-        await client.task
-    assert "c1" not in world.members()
-
-
 async def test_a_query_is_refused_while_clients_live(world: World) -> None:
     client = await read_some(world, "a")
     with pytest.raises(

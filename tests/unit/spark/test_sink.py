@@ -209,16 +209,6 @@ def auto_stream(aws: EmbeddedAws, name: str = "orders") -> None:
     aws.create_stream(name, 3, mode="ON_DEMAND", distribution="AUTO")
 
 
-def test_a_stream_with_auto_takes_rows_without_keys(kinesumer_aws: EmbeddedAws) -> None:
-    auto_stream(kinesumer_aws)
-    rows: list[Row] = [(b"%d" % n, "key" if n % 2 else None, None) for n in range(99)]
-    written = put(rows, aggregate="true", ordered="true")
-    assert written.counts.rows == written.counts.records == 99
-    found = read()
-    assert [len(records) for records in found.values()] == [33, 33, 33]
-    assert rows_of(found) == sorted((data or b"", key or "") for data, key, _ in rows)
-
-
 def test_a_query_without_keys_needs_a_stream_with_auto(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
