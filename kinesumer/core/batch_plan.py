@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from kinesumer.core.batch_ranges import (
     Limits,
+    Probed,
     ProbedRecord,
     Readable,
-    Sample,
     Share,
     admit,
     still_needed,
@@ -36,51 +36,10 @@ from kinesumer.model.positions import (
     TIP_SHARE,
     After,
     End,
-    Position,
     ShardPosition,
     StreamOffset,
 )
 from kinesumer.model.streams import Shard, ShardKey, Start
-
-
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """The records that a probe found after a position or since a time."""
-
-    records: Sequence[ProbedRecord]
-    iterator: str | None
-    at_tip: bool  # true if no later record exists yet
-    closed: bool = False  # true if the shard is closed, and nothing follows
-    # The size of ``records`` and of the probed records before them.
-    total_bytes: int = 0
-    # True if the probe began where the batch begins, false if it began at a time.
-    is_whole: bool = False
-
-    def up_to(self, last: Position) -> Probed:
-        """Return the records up to a position, as if that were the shard's tip."""
-        return self._cut(sum(item.position <= last for item in self.records), last)
-
-    def before(self, end: float) -> Probed:
-        """Return the records that arrived before a time."""
-        late = (i for i, item in enumerate(self.records) if item.arrived_at >= end)
-        return self._cut(next(late, len(self.records)))
-
-    def bytes_up_to(self, last: ProbedRecord) -> int:
-        """Return the size of the probed records up to one of them."""
-        return self.total_bytes - sum(r.size for r in self.records if r > last)
-
-    def _cut(self, count: int, last: Position | None = None) -> Probed:
-        kept, dropped = self.records[:count], self.records[count:]
-        reached = bool(dropped or (kept and kept[-1].position == last))
-        return replace(
-            self,
-            records=kept,
-            # The iterator continues after the dropped records, so it can't be used.
-            iterator=None if dropped else self.iterator,
-            at_tip=reached or self.at_tip,
-            closed=self.closed and not reached,
-            total_bytes=self.total_bytes - sum(item.size for item in dropped),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +105,12 @@ def choose(
     samples = {}
     for shard in observed:
         if shard.probed is not None and shard.records:
-            sample = Sample(shard.records, shard.probed.at_tip)
             # Of a shard that has ended by then, all records belong to the batch. Their
             # arrival times may be out of order.
             ended = shard.shard.ends and first_arrivals.get(shard.key, inf) <= until
+            probed = shard.probed
             samples[shard.key] = (
-                sample.as_before(until) if ended else sample.up_to(until)
+                probed.as_before(until) if ended else probed.until(until)
             )
     return Chosen(admit(samples, limits, until), until)
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import inf
+from dataclasses import dataclass, replace
+from math import inf, nextafter
 from typing import NamedTuple
 
 from kinesumer.core.lineage import ancestors, is_complete
@@ -194,24 +195,53 @@ class ProbedRecord(NamedTuple):
     size: int
 
 
-class Sample(NamedTuple):
-    """The next records of a shard. ``whole`` is true if the shard has no others."""
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The records that a probe found after a position or since a time."""
 
     records: Sequence[ProbedRecord]
-    whole: bool
+    iterator: str | None
+    at_tip: bool  # true if no later record exists yet
+    closed: bool = False  # true if the shard is closed, and nothing follows
+    # The size of ``records`` and of the probed records before them.
+    total_bytes: int = 0
+    # True if the probe began where the batch begins, false if it began at a time.
+    is_whole: bool = False
 
-    def up_to(self, until: float) -> Sample:
-        """Return a sample that ends before the first record after a time."""
-        later = (i for i, r in enumerate(self.records) if r.arrived_at > until)
-        count = next(later, len(self.records))
-        return Sample(self.records[:count], self.whole or count < len(self.records))
+    def up_to(self, last: Position) -> Probed:
+        """Return the records up to a position, as if that were the shard's tip."""
+        return self._cut(sum(item.position <= last for item in self.records), last)
 
-    def as_before(self, until: float) -> Sample:
-        """Return the sample with later arrival times replaced by ``until``."""
-        records = [
-            r._replace(arrived_at=min(r.arrived_at, until)) for r in self.records
-        ]
-        return Sample(records, self.whole)
+    def before(self, end: float) -> Probed:
+        """Return the records before the first one that arrived at a time or later."""
+        late = (i for i, item in enumerate(self.records) if item.arrived_at >= end)
+        return self._cut(next(late, len(self.records)))
+
+    def until(self, last: float) -> Probed:
+        """Return the records before the first one that arrived after a time."""
+        return self.before(nextafter(last, inf))
+
+    def as_before(self, last: float) -> Probed:
+        """Return the records with later arrival times replaced by ``last``."""
+        records = [r._replace(arrived_at=min(r.arrived_at, last)) for r in self.records]
+        return replace(self, records=records)
+
+    def bytes_up_to(self, last: ProbedRecord) -> int:
+        """Return the size of the probed records up to one of them."""
+        return self.total_bytes - sum(r.size for r in self.records if r > last)
+
+    def _cut(self, count: int, last: Position | None = None) -> Probed:
+        kept, dropped = self.records[:count], self.records[count:]
+        reached = bool(dropped or (kept and kept[-1].position == last))
+        return replace(
+            self,
+            records=kept,
+            # The iterator continues after the dropped records, so it can't be used.
+            iterator=None if dropped else self.iterator,
+            at_tip=reached or self.at_tip,
+            closed=self.closed and not reached,
+            total_bytes=self.total_bytes - sum(item.size for item in dropped),
+        )
 
 
 class Share(NamedTuple):
@@ -222,7 +252,7 @@ class Share(NamedTuple):
 
 
 def admit(
-    samples: Mapping[ShardKey, Sample], limits: Limits, until: float = inf
+    samples: Mapping[ShardKey, Probed], limits: Limits, until: float = inf
 ) -> dict[ShardKey, Share]:
     """Return each shard's share of a batch. The batch has at least one record.
 
@@ -230,9 +260,8 @@ def admit(
     ``until``.
     """
     # Until this time, the samples together contain all records of the shards.
-    horizon = min(
-        (s.records[-1].arrived_at for s in samples.values() if not s.whole), default=inf
-    )
+    growing = [sample for sample in samples.values() if not sample.at_tip]
+    horizon = min((s.records[-1].arrived_at for s in growing), default=inf)
     records = sorted(
         (record.arrived_at, key, record)
         for key, sample in samples.items()
@@ -252,7 +281,6 @@ def admit(
         if index and (rows < 0 or size < 0):
             return {key: Share(count) for key, count in counts.items()}
         counts[key] += 1
-    growing = [sample for sample in samples.values() if not sample.whole]
     if not growing:
         return {key: Share(count) for key, count in counts.items()}
     until = min(until, horizon + _seconds(growing, rows, size))
@@ -260,12 +288,12 @@ def admit(
     shares = {}
     for key, sample in samples.items():
         count = counts[key] + more[key]
-        reaches = not sample.whole and count == len(sample.records)
+        reaches = not sample.at_tip and count == len(sample.records)
         shares[key] = Share(count, until if reaches else None)
     return shares
 
 
-def _seconds(samples: Sequence[Sample], rows: float, size: float) -> float:
+def _seconds(samples: Sequence[Probed], rows: float, size: float) -> float:
     """Estimate in what time this many further rows or bytes arrived in the shards."""
     rows_rate = bytes_rate = 0.0
     for sample in samples:

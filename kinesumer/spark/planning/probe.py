@@ -11,8 +11,7 @@ from collections import deque
 from dataclasses import replace
 from math import inf
 
-from kinesumer.core.batch_plan import Probed
-from kinesumer.core.batch_ranges import ProbedRecord
+from kinesumer.core.batch_ranges import Probed, ProbedRecord
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS, Pacing
 from kinesumer.errors import ExpiredIteratorError, ShardThrottledError
 from kinesumer.model.positions import After, At, End, Position, ShardPosition

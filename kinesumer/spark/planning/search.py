@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kinesumer.core.batch_plan import Probed
-from kinesumer.core.batch_ranges import ProbedRecord
+from kinesumer.core.batch_ranges import Probed, ProbedRecord
 from kinesumer.model.positions import BEGINNING, END, After, ShardPosition
 from kinesumer.model.streams import Shard
 from kinesumer.spark.process import PLAN_RETRIES, for_each

@@ -10,7 +10,6 @@ from kinesumer.core.batch_plan import (
     Chosen,
     Ended,
     Observed,
-    Probed,
     Search,
     confirmed,
     end,
@@ -18,7 +17,7 @@ from kinesumer.core.batch_plan import (
     end_offset,
     is_stale,
 )
-from kinesumer.core.batch_ranges import Limits, Readable, readable, vanished
+from kinesumer.core.batch_ranges import Limits, Probed, Readable, readable, vanished
 from kinesumer.core.lineage import ancestors
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
 from kinesumer.errors import (

@@ -11,7 +11,6 @@ from kinesumer.core.batch_plan import (
     Chosen,
     Ended,
     Observed,
-    Probed,
     Search,
     choose,
     confirmed,
@@ -20,7 +19,13 @@ from kinesumer.core.batch_plan import (
     end_offset,
     is_stale,
 )
-from kinesumer.core.batch_ranges import Limits, ProbedRecord, Readable, Share
+from kinesumer.core.batch_ranges import (
+    Limits,
+    Probed,
+    ProbedRecord,
+    Readable,
+    Share,
+)
 from kinesumer.model.positions import (
     BEGINNING,
     END,

@@ -8,9 +8,9 @@ import pytest
 
 from kinesumer.core.batch_ranges import (
     Limits,
+    Probed,
     ProbedRecord,
     Readable,
-    Sample,
     Share,
     admit,
     between,
@@ -153,9 +153,9 @@ def found(number: int, arrived_at: float, size: int = 100) -> ProbedRecord:
     return ProbedRecord(Position(str(number)), arrived_at, size)
 
 
-def sample(*arrivals: float, whole: bool = True, size: int = 100) -> Sample:
+def sample(*arrivals: float, whole: bool = True, size: int = 100) -> Probed:
     records = [found(i, arrived, size) for i, arrived in enumerate(arrivals)]
-    return Sample(records, whole)
+    return Probed(records, None, whole)
 
 
 def test_the_oldest_records_are_admitted_first() -> None:
@@ -182,17 +182,16 @@ def test_records_after_the_samples_are_admitted_by_time() -> None:
 def test_no_record_is_admitted_that_arrived_after_the_common_end() -> None:
     samples = {
         A: sample(1.0, 2.0, 3.0, whole=False),
-        B: sample(2.5, 2.6, 9.0, whole=False).up_to(6.0),
-        C: sample(7.0).up_to(6.0),
+        B: sample(2.5, 2.6, 9.0, whole=False).until(6.0),
+        C: sample(7.0).until(6.0),
     }
     assert admit(samples, Limits(), 6.0) == {A: Share(3, 6.0), B: Share(2), C: Share(0)}
     assert admit(samples, Limits(rows=2), 6.0)[A] == Share(2)
 
 
 def test_records_of_an_ended_shard_count_as_arrived_by_its_end() -> None:
-    assert sample(1.0, 9.0).as_before(6.0) == Sample(
-        [found(0, 1.0), found(1, 6.0)], True
-    )
+    counted = sample(1.0, 9.0).as_before(6.0)
+    assert counted.records == [found(0, 1.0), found(1, 6.0)]
 
 
 def test_a_burst_shows_that_the_server_does_not_limit_writes() -> None:
