@@ -7,7 +7,6 @@ import ctypes
 import os
 import random
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,13 +35,7 @@ MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
 WAITING_SHARE = 1 / 8
 # glibc's greatest threshold. A page's largest buffer has about 10 MB.
 RETAINED_BYTES = 32 << 20
-
-
-class Mallopt(IntEnum):
-    """Parameters of glibc's mallopt()."""
-
-    M_TRIM_THRESHOLD = -1
-    M_MMAP_THRESHOLD = -3
+MALLOPT_PARAMETERS = (-1, -3)  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 
 
 def read(
@@ -214,5 +207,5 @@ def retain_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return
-    for parameter in Mallopt:
+    for parameter in MALLOPT_PARAMETERS:
         mallopt(parameter, RETAINED_BYTES)
