@@ -27,8 +27,7 @@ from kinesumer.model.streams import stream_name, stream_place
 from kinesumer.runtime.stop_signals import SIGNALS
 from kinesumer.runtime.text import MAX_STREAM_LETTERS, escape_unprintable, shorten
 
-# Of the JSON of every command. It changes only if a field is removed or changes its
-# meaning.
+# Of the JSON of every command. Removing a field or changing its meaning changes it.
 REPORT_VERSION = 1
 # The width of lines that need not fit, and of an output that isn't a terminal, unless
 # COLUMNS sets it.
@@ -71,22 +70,15 @@ def marked(problems: Iterable[str]) -> list[Text]:
 
 
 def print_json(report: object, *, indent: int | None = 2, **about: object) -> None:
-    """Print the version of all reports, ``about``, and a report as one JSON object.
-
-    The text is in ASCII, so it moves no terminal's cursor.
-    """
+    """Print the version of all reports, ``about``, and a report as one JSON object."""
     fields = {"version": REPORT_VERSION, **about, **msgspec.to_builtins(report)}
+    # The text is in ASCII, so it moves no terminal's cursor.
     click.echo(json.dumps(fields, indent=indent))
 
 
 def safe_on_terminal(text: str) -> str:
-    """Return text for standard output. On a terminal, escape all but its line ends.
-
-    What is not a terminal gets the text unchanged, since a program may read it.
-    """
-    if not sys.stdout.isatty():
-        return text
-    return escape_lines(text)
+    """Return text for standard output. On a terminal, escape all but its line ends."""
+    return escape_lines(text) if sys.stdout.isatty() else text
 
 
 def escape_lines(text: str) -> str:
@@ -117,10 +109,7 @@ def stream_title(arn: str) -> str:
 
 
 class Names(tuple[str, ...]):
-    """A cell of one name, or of several joined by arrows.
-
-    If a table is too wide, these names are shortened.
-    """
+    """A cell of names joined by arrows, which are shortened if a table is too wide."""
 
     __slots__ = ()
 
@@ -134,14 +123,10 @@ class Names(tuple[str, ...]):
             names = [shorten(name, longest) for name in names]
         return ARROW.join(names)
 
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[Text]:
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
         yield Text(self.text(options.max_width))
 
-    def __rich_measure__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Measurement:
+    def __rich_measure__(self, _: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(1, cell_len(self.text(options.max_width)))
 
 
@@ -149,8 +134,8 @@ Cell = str | Text | Names
 
 
 def name(text: str) -> Names:
-    """Return a cell of one name."""
-    return Names([text])
+    """Return a cell of one name, or an empty cell."""
+    return Names(filter(None, [text]))
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> RenderableType:
@@ -158,24 +143,19 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> RenderableTy
 
     If the table is wider than the console, its longest names lose their middle.
     """
-    full = [at for at in range(len(titles)) if any(_is_full(row[at]) for row in rows)]
+    full = [at for at in range(len(titles)) if any(row[at] for row in rows)]
     shown = Table(*(titles[at] for at in full), box=None, pad_edge=False)
     for row in rows:
         shown.add_row(*(row[at] for at in full))
     return shown
 
 
-def _is_full(cell: Cell) -> bool:
-    return any(cell) if isinstance(cell, Names) else bool(cell)
-
-
 @contextmanager
 def progress(text: str | Callable[[], str]) -> Iterator[None]:
     """Show ``text`` and the elapsed seconds if the block takes longer than a second.
 
-    A function is called for each picture. The line is written to standard error, only
-    if that is a terminal, and is removed at the end. What the block writes to standard
-    error is printed above the line. The block must not ask questions.
+    A function is called for each picture. The line is on standard error, only if that
+    is a terminal, and is removed at the end. The block must not ask questions.
     """
     began = time.monotonic()
 
@@ -206,10 +186,7 @@ async def watch(
     draw: Callable[[T, str], RenderableType],
     interval_seconds: float,
 ) -> None:
-    """Draw a report over the last one, until the user presses q.
-
-    If a read fails, the last report stays, and ``draw`` gets the error's text.
-    """
+    """Draw each report over the last, until q. A failed read's error goes to draw."""
     latest = first, ""
     # Its thread draws the picture again, also when the terminal's size has changed.
     live = Live(

@@ -21,6 +21,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.model.times import as_until, parse_until
+from kinesumer.ops.cli import record_output as output
 from kinesumer.ops.cli.console import run_until_signal
 from kinesumer.ops.cli.options import (
     READING,
@@ -29,13 +30,7 @@ from kinesumer.ops.cli.options import (
     FiniteFloat,
     command,
 )
-from kinesumer.ops.cli.record_output import (
-    FORMATS,
-    TICK_SECONDS,
-    ClosedOutputError,
-    Format,
-    Output,
-)
+from kinesumer.ops.cli.record_output import FORMATS, ClosedOutputError, Output
 from kinesumer.ops.group.connect import with_fan_out
 from kinesumer.ops.group.records import Tail
 from kinesumer.runtime.clock import SystemClock
@@ -161,15 +156,13 @@ def consume(
 
 
 class SignalHandler(StopSignals):
-    """Leaves the group on the first signal, and stops at once on the second.
+    """Leaves the group on the first signal, stops on the second, dies on the third.
 
-    Use it as a context manager in the task that consumes. The third signal kills the
-    process.
+    Use it as a context manager in the task that consumes.
     """
 
     def __init__(self, client: Kinesumer, say: Callable[[str], None]) -> None:
-        self._client = client
-        self._say = say
+        self._client, self._say = client, say
         self._consumer = asyncio.current_task()
         self._leaving: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -218,15 +211,12 @@ class SignalHandler(StopSignals):
 async def _say_what_is_awaited(
     client: Kinesumer, streams: Sequence[str], say: Callable[[str], None]
 ) -> None:
-    """Say on a terminal that no records have come yet, and how many shards there are.
-
-    Say it again when the number of the client's shards has changed.
-    """
+    """Say on a terminal that no records have come, and the number of shards if new."""
     names = ", ".join(stream_name(stream) for stream in streams)
     said: int | None = None
     while sys.stderr.isatty():
         # Nothing is said if records come sooner.
-        await asyncio.sleep(TICK_SECONDS)
+        await asyncio.sleep(output.TICK_SECONDS)
         count = len(client.assignment())
         # A client that leaves gives its shards up. It no longer waits for records.
         if count == said or (said and not count):
@@ -268,18 +258,14 @@ def _telemetry(*, otlp: bool, console: bool) -> Iterator[None]:
 
 
 def _providers(*, otlp: bool, console: bool) -> tuple[MeterProvider, TracerProvider]:
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import (
-        ConsoleMetricExporter,
-        MetricReader,
-        PeriodicExportingMetricReader,
-    )
+    from opentelemetry.sdk import trace
+    from opentelemetry.sdk.metrics import MeterProvider, export
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
 
     # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override the name.
     resource = Resource.create({"service.name": "kinesumer"})
-    readers, tracers = list[MetricReader](), TracerProvider(resource=resource)
+    tracers = trace.TracerProvider(resource=resource)
+    readers: list[export.MetricReader] = []
     if otlp:
         from opentelemetry.exporter.otlp.proto.http import metric_exporter as metrics
         from opentelemetry.exporter.otlp.proto.http import trace_exporter as traces
@@ -289,15 +275,12 @@ def _providers(*, otlp: bool, console: bool) -> tuple[MeterProvider, TracerProvi
         is_set = "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ
         timeout = None if is_set else OTLP_SECONDS
         exporter = metrics.OTLPMetricExporter(timeout=timeout)
-        readers.append(PeriodicExportingMetricReader(exporter))
+        readers.append(export.PeriodicExportingMetricReader(exporter))
         spans = BatchSpanProcessor(traces.OTLPSpanExporter(timeout=timeout))
         tracers.add_span_processor(spans)
     if console:
-        reader = PeriodicExportingMetricReader(
-            ConsoleMetricExporter(out=sys.stderr),
-            export_interval_millis=10_000,
-        )
-        readers.append(reader)
+        printed = export.ConsoleMetricExporter(out=sys.stderr)
+        readers.append(export.PeriodicExportingMetricReader(printed, 10_000))
     return MeterProvider(readers, resource=resource), tracers
 
 
@@ -312,11 +295,7 @@ class LimitReachedError(Exception):
     type=FiniteFloat(0, min_open=True),
     help="End after this many seconds.",
 )
-async def tail(
-    common: CommonOptions,
-    stream: str,
-    seconds: float | None,
-) -> None:
+async def tail(common: CommonOptions, stream: str, seconds: float | None) -> None:
     """Write a stream's records as they arrive. Needs no group, and stores nothing.
 
     STREAM is a name or an ARN. Records of a shard come in order, and before the
@@ -356,7 +335,9 @@ async def tail(
 class Writer:
     """Writes records up to a limit, one page at a time."""
 
-    def __init__(self, format_: Format, out: Output, limit: int | None) -> None:
+    def __init__(
+        self, format_: output.LineFormat, out: Output, limit: int | None
+    ) -> None:
         self._format, self._out, self._left = format_, out, limit
         self._lock = asyncio.Lock()
 

@@ -93,12 +93,8 @@ async def list_(common: CommonOptions, target: str, **filters: str | None) -> No
     async with _open(common, target) as (stored, _):
         contents = await _read(stored, filter_)
     if common.as_json:
-        report = {
-            "target": target,
-            "letters": [held.report() for held in contents.letters],
-            "unreadable": contents.unreadable,
-        }
-        print_json(report)
+        letters = [held.report() for held in contents.letters]
+        print_json({"unreadable": contents.unreadable}, target=target, letters=letters)
         return
     for held in contents.letters:
         click.echo(_list_line(held))
@@ -156,9 +152,8 @@ async def redrive(
         # An unknown ID fails here, before the first record is put back.
         chosen = contents.select(ids) if ids else contents.letters
         if chosen:
-            for name, count in Counter(
-                to_stream or held.letter.stream_arn for held in chosen
-            ).items():
+            streams = Counter(to_stream or held.letter.stream_arn for held in chosen)
+            for name, count in streams.items():
                 click.echo(f"{count} to stream {escape_unprintable(name)}", err=True)
             # A stream can't delete records, so its dead letters stay until they expire.
             after = "removed from" if stored.removes else "kept by Kinesis in"
@@ -183,12 +178,11 @@ def _letter_report(letter: DeadLetter) -> dict[str, Any]:
 
 def _list_line(held: StoredLetter) -> str:
     letter = held.letter
-    error = shorten(letter.error, MAX_ERROR_LETTERS)
     failed = time_text(letter.failed_at.timestamp())
     source = f"{letter.app}  {letter.stream}/{letter.shard_id}"
     attempts = counted(letter.attempts, "attempt")
-    details = escape_unprintable(f"{source}  {attempts}  {error}")
-    return f"{letter.id}  {failed}  {details}"
+    details = f"{source}  {attempts}  {shorten(letter.error, MAX_ERROR_LETTERS)}"
+    return f"{letter.id}  {failed}  {escape_unprintable(details)}"
 
 
 def _data_text(letter: DeadLetter) -> str:
@@ -204,15 +198,9 @@ def _print_outcome(
     common: CommonOptions, target: str, outcome: RedriveResult, *, removes: bool
 ) -> None:
     if common.as_json:
-        report = {
-            "target": target,
-            "put": [letter.id for letter in outcome.put],
-            "removed": removes,
-            "failed": [
-                {"id": letter.id, "reason": reason} for letter, reason in outcome.failed
-            ],
-        }
-        print_json(report)
+        failed = [{"id": letter.id, "reason": why} for letter, why in outcome.failed]
+        put = [letter.id for letter in outcome.put]
+        print_json({"failed": failed}, target=target, put=put, removed=removes)
         return
     for letter, reason in outcome.failed:
         click.echo(f"! {letter.id} stays: {escape_unprintable(reason)}", err=True)

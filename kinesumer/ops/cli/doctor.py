@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 import click
@@ -96,12 +97,8 @@ def _report(settings: DoctorOptions, result: DoctorResult) -> dict[str, Any]:
         "decoder": decoder(),
         "worst": worst(result.findings).label if result.findings else None,
         "findings": [
-            finding._asdict()
-            | {
-                "check": str(finding.check),
-                "severity": finding.severity.label,
-            }
-            for finding in result.findings
+            one._asdict() | {"check": str(one.check), "severity": one.severity.label}
+            for one in result.findings
         ],
     }
 
@@ -115,17 +112,12 @@ def _show_findings(settings: DoctorOptions, result: DoctorResult) -> None:
         if subject.startswith("arn:"):
             subject = f"stream {stream_title(subject)}"
         head.append(f"  {finding.check}: {escape_unprintable(subject)}", style="bold")
-        lines += [
-            head,
-            indented(finding.text),
-            indented(f"→ {finding.advice}"),
-            "",
-        ]
-    caller = f"as {result.caller.arn}" if result.caller else "as an unknown caller"
+        lines += [head, indented(finding.text), indented(f"→ {finding.advice}"), ""]
+    caller = result.caller.arn if result.caller else "an unknown caller"
     subject = f"app {settings.app} in table" if result.examined else "table"
     count = len(result.findings)
     total = counted(count, "finding") if count else "all is well"
-    lines.append(plain(f"{subject} {settings.table}, {caller}: {total}"))
+    lines.append(plain(f"{subject} {settings.table}, as {caller}: {total}"))
     lines.append(plain(f"checked: {', '.join(result.checks)}"))
     lines.append(plain(f"decoder: {decoder()}"))
     if settings.app and not result.examined:
@@ -152,15 +144,11 @@ async def verify(common: CommonOptions) -> None:
     click.get_current_context().exit(Severity[report.worst.upper()])
 
 
-def _show_verdicts(report: VerifyReport, *, verbose: bool = False) -> None:
-    lines: list[RenderableType] = []
-    for stream in report.streams:
-        lines += _stream_verdicts(stream, verbose=verbose)
-    lines += marked(report.problems)
-    severity = report.worst
-    total = "all is well" if severity == "note" else f"worst: {severity}"
-    lines.append(plain(f"app {report.app} in table {report.table}: {total}"))
-    print_lines(*lines, wide=verbose)
+def _show_verdicts(report: VerifyReport, *, verbose: bool) -> None:
+    streams = (_stream_verdicts(one, verbose=verbose) for one in report.streams)
+    total = "all is well" if report.worst == "note" else f"worst: {report.worst}"
+    title = plain(f"app {report.app} in table {report.table}: {total}")
+    print_lines(*chain(*streams, marked(report.problems)), title, wide=verbose)
 
 
 def _stream_verdicts(stream: StreamVerdicts, *, verbose: bool) -> list[RenderableType]:

@@ -95,22 +95,15 @@ async def list_(common: CommonOptions, stream: str) -> None:
         print_json(report | {"use_problem": problem or None})
         return
     titles = "consumer", "status", "age", "used by", "ARN"
-    rows: list[list[Cell]] = [
-        [
-            name(one.name),
-            one.status,
-            _age_text(one),
-            plain(_apps_text(apps[one.name])),
-            one.arn,
-        ]
-        for one in found
-    ]
+    rows: list[list[Cell]] = []
+    for one in found:
+        used = plain(_apps_text(apps[one.name]))
+        rows.append([name(one.name), one.status, _age_text(one), used, one.arn])
     count = counted(len(found), "registered consumer")
-    unknown = f"who uses them is unknown: {problem}"
     print_lines(
         plain(f"{opened.title}: {count}", "bold"),
         *([table(titles, rows)] if rows else []),
-        problems=[unknown] if problem and rows else [],
+        problems=[f"who uses them is unknown: {problem}"] if problem and rows else [],
         wide=True,
     )
 
@@ -173,8 +166,7 @@ async def deregister(common: CommonOptions, stream: str, consumer: str) -> None:
                 "it, or stop them, and wait five minutes if they crashed"
             )
         use = f"no live client in table {common.table} uses it"
-        if problem:
-            use = f"who uses it is unknown: {problem}"
+        use = f"who uses it is unknown: {problem}" if problem else use
         text = f"{what}, registered {_age_text(found)} ago: {use}"
         click.echo(escape_unprintable(text), err=common.as_json)
         if not common.dry_run:
@@ -228,9 +220,8 @@ def _apps_text(apps: Mapping[str, int] | None) -> str:
     """Return the apps with the numbers of their clients."""
     if apps is None:
         return "unknown"
-    texts = [
-        f"app {app} ({counted(count, 'client')})" for app, count in sorted(apps.items())
-    ]
+    used = sorted(apps.items())
+    texts = [f"app {app} ({counted(count, 'client')})" for app, count in used]
     return ", ".join(texts) or "no live client"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -11,7 +11,6 @@ import click
 from kinesumer.aws.dynamodb import create_table
 from kinesumer.coordination import pauses
 from kinesumer.coordination.pauses import PauseResult
-from kinesumer.core.lineage import SeekStep
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
@@ -26,32 +25,20 @@ from kinesumer.ops.cli.options import (
 )
 from kinesumer.ops.group import changes
 from kinesumer.ops.group import seek as admin_seek
-from kinesumer.ops.group.changes import (
-    Inventory,
-    read_inventory,
-    require_idle,
-    still_held_by,
-    still_held_in,
-    still_held_since,
-    wait_until_free,
-)
-from kinesumer.ops.group.changes import reset as reset_app
 from kinesumer.ops.group.connect import report_partial_failure
-from kinesumer.ops.group.seek import SeekPlan, parse_position, position_text
+from kinesumer.ops.group.seek import SeekPlan, position_text
 from kinesumer.ops.group.seek_counts import Count, count_seek, describe_seek
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import counted, escape_unprintable
 
-Shards = list[ShardRow]
-
 
 async def _wait(
-    common: CommonOptions, context: ClientContext, held: Callable[[Snapshot], Shards]
-) -> Shards:
+    common: CommonOptions, context: ClientContext, held: changes.FindHeld
+) -> list[ShardRow]:
     """Wait for clients to apply a change. Return the shards that they still hold."""
     with progress("waiting until clients have applied the change"):
-        return await wait_until_free(context, held, common.wait_seconds)
+        return await changes.wait_until_free(context, held, common.wait_seconds)
 
 
 # --- pause and resume -----------------------------------------------------------------
@@ -71,10 +58,9 @@ async def pause(common: CommonOptions, reason: str) -> None:
     async with common.operate() as (context, _):
         # The pause is stored now. The code below only waits until clients apply it.
         result = await pauses.pause(context, common.stream, common.shard, reason)
-        held = await _wait(common, context, still_held_in(result.target))
+        held = await _wait(common, context, changes.still_held_in(result.target))
     if common.as_json:
-        report = {**_pause_report(result), "still_consumed": shards_json(held)}
-        common.print_report(report)
+        _print_pause(common, result, still_consumed=held)
     else:
         why = f": {escape_unprintable(reason)}" if reason else ""
         click.echo(f"{_subject(result)} paused{why}")
@@ -100,8 +86,7 @@ async def resume(common: CommonOptions) -> None:
         if result.target.covers(row) and not row.ended and snapshot.pause(row)
     ]
     if common.as_json:
-        report = {**_pause_report(result), "still_paused": shards_json(still)}
-        common.print_report(report)
+        _print_pause(common, result, still_paused=still)
         return
     click.echo(f"{_subject(result)} {'resumed' if result.was_paused else 'not paused'}")
     if still:
@@ -128,8 +113,10 @@ def _subject(result: PauseResult) -> str:
     return f"{result.target} {'is' if result.target.stream_arn else 'are'}"
 
 
-def _pause_report(result: PauseResult) -> dict[str, Any]:
-    return {
+def _print_pause(
+    common: CommonOptions, result: PauseResult, **still: list[ShardRow]
+) -> None:
+    report = {
         "stream_arn": result.target.stream_arn or None,
         "shard_id": result.target.shard_id or None,
         "paused": result.paused,
@@ -137,6 +124,7 @@ def _pause_report(result: PauseResult) -> dict[str, Any]:
         "was_paused": result.was_paused,
         "was_reason": result.was_reason if result.was_paused else None,
     }
+    common.print_report(report | {k: shards_json(rows) for k, rows in still.items()})
 
 
 # --- drain ----------------------------------------------------------------------------
@@ -154,11 +142,11 @@ async def drain(common: CommonOptions, client_id: str, undo: bool, yes: bool) ->
     The client stays in the group without shards until --undo or until it restarts. The
     exit status is 1 if it still consumes shards after --wait.
     """
+    held: list[ShardRow] = []
     async with common.operate() as (context, _):
         before = await changes.drain(context, client_id, undo=undo, even_last=yes)
-        held: list[ShardRow] = []
         if not undo:
-            held = await _wait(common, context, still_held_by(before))
+            held = await _wait(common, context, changes.still_held_by(before))
     if common.as_json:
         report = {
             "client_id": client_id,
@@ -200,11 +188,9 @@ async def seek(common: CommonOptions, to: str) -> None:
     later), or if another seek moved some of the shards at the same time.
     """
     common.require_target()
-    place = parse_position(to, common.shard), common.stream, common.shard
+    place = admin_seek.parse_position(to, common.shard), common.stream, common.shard
     roles = common.roles()
-    seeked: list[ShardRow] = []
-    held: list[ShardRow] = []
-    overtaken: list[ShardRow] = []
+    seeked, held, overtaken = list[ShardRow](), list[ShardRow](), list[ShardRow]()
     async with common.operate() as (context, clients):
         # All streams are planned first: if one can't be read, nothing is changed.
         with progress("reading positions"):
@@ -223,21 +209,13 @@ async def seek(common: CommonOptions, to: str) -> None:
                 with progress("moving positions"):
                     for plan in plans:
                         seeked += await admin_seek.seek(context, plan)
-            held = await _wait(common, context, still_held_since(seeked))
+            held = await _wait(common, context, changes.still_held_since(seeked))
             # Checked last, since another seek may have run during the wait.
             overtaken = await admin_seek.conflicting_seeks(context, plans, seeked)
     if common.as_json:
-        streams = [
-            {
-                "stream_arn": plan.stream.arn,
-                "to": position_text(plan.to),
-                "shards": [_shard_report(step) for step in plan.steps],
-            }
-            for plan in plans
-        ]
         report = {
             "dry_run": common.dry_run,
-            "streams": streams,
+            "streams": list(map(_seek_report, plans)),
             "seeked": len(seeked),
             "still_consumed": shards_json(held),
             "overtaken": shards_json(overtaken),
@@ -272,16 +250,21 @@ def _show_seek(
     print_lines(plain(title, "bold"), *map(indented, lines), err=err)
 
 
-def _shard_report(step: SeekStep) -> dict[str, Any]:
-    row = step.row
-    return {
-        "shard_id": row.key.shard_id,
-        "from": None if step.is_new else position_text(row.position or row.start),
-        "ended": row.ended,
-        "waits": step.waits,
-        "owner": row.owner_id or None,
-        "epoch": row.epoch,
-    }
+def _seek_report(plan: SeekPlan) -> dict[str, Any]:
+    shards = [
+        {
+            "shard_id": row.key.shard_id,
+            "from": None if step.is_new else position_text(row.position or row.start),
+            "ended": row.ended,
+            "waits": step.waits,
+            "owner": row.owner_id or None,
+            "epoch": row.epoch,
+        }
+        for step in plan.steps
+        for row in [step.row]
+    ]
+    to = position_text(plan.to)
+    return {"stream_arn": plan.stream.arn, "to": to, "shards": shards}
 
 
 @command("table", "region", "as_json")
@@ -312,13 +295,8 @@ async def init(
             deletion_protection=deletion_protection,
         )
     if common.as_json:
-        report = {
-            "table": made.name,
-            "region": made.region,
-            "table_id": made.table_id,
-            "created": made.created,
-        }
-        click.echo(json.dumps(report))
+        ids = {"region": made.region, "table_id": made.table_id}
+        click.echo(json.dumps({"table": made.name, **ids, "created": made.created}))
         return
     state = "created" if made.created else "exists and can be used"
     click.echo(f"table {made.name} in {made.region}: {state}")
@@ -337,19 +315,19 @@ async def reset(common: CommonOptions, with_go: bool) -> None:
     """
     async with common.operate() as (context, _):
         with progress("reading the app's rows"):
-            inventory = await read_inventory(context)
+            inventory = await changes.read_inventory(context)
         if not (inventory.rows or (with_go and inventory.go_positions)):
             raise ConfigurationError(
                 f"table {common.table} holds nothing of app {common.app!r}; check "
                 "--app, --table and --region"
             )
         with progress("waiting for the leases of dead clients"):
-            await require_idle(context, with_go=with_go)
+            await changes.require_idle(context, with_go=with_go)
         _show(common, inventory, with_go)
         common.confirm(f"Delete all rows of app {common.app}?")
-        # reset_app() checks again, as a client may have started during the question.
+        # reset() checks again, as a client may have started during the question.
         with progress("deleting rows"):
-            inventory = await reset_app(context, with_go=with_go)
+            inventory = await changes.reset(context, with_go=with_go)
     if common.as_json:
         report = {
             "deleted_rows": inventory.rows,
@@ -371,17 +349,13 @@ async def reset(common: CommonOptions, with_go: bool) -> None:
     click.echo(f"deleted {inventory.rows} rows{go}")
 
 
-def _show(common: CommonOptions, inventory: Inventory, with_go: bool) -> None:
-    lines = [f"app {common.app} in table {escape_unprintable(common.table)}:"]
-    lines += [
-        f"  stream {escape_unprintable(stream.arn)}: {len(stream.shards)} shards, "
-        f"{stream.positions} with positions"
-        for stream in inventory.streams
-    ]
-    lines.append(f"  {len(inventory.members)} clients, all dead")
-    if inventory.go_positions:
+def _show(common: CommonOptions, inventory: changes.Inventory, with_go: bool) -> None:
+    table = escape_unprintable(common.table)
+    click.echo(f"app {common.app} in table {table}:", err=True)
+    for stream in inventory.streams:
+        shards = f"{len(stream.shards)} shards, {stream.positions} with positions"
+        click.echo(f"  stream {escape_unprintable(stream.arn)}: {shards}", err=True)
+    click.echo(f"  {len(inventory.members)} clients, all dead", err=True)
+    if count := inventory.go_positions:
         change = "deleted too" if with_go else "kept: clients will start there"
-        lines.append(
-            f"  {inventory.go_positions} positions of Kinesumer for Go: {change}"
-        )
-    click.echo("\n".join(lines), err=True)
+        click.echo(f"  {count} positions of Kinesumer for Go: {change}", err=True)

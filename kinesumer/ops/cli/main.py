@@ -153,9 +153,8 @@ _OPTION = re.compile(r"--[\w-]+ $")
 def with_options(text: str, options: Mapping[str, str]) -> str:
     """Return an error's text after replacing a function's arguments by options.
 
-    ``options`` are the command's options by the names of the arguments. The name of
-    another argument is separated from its value by a space. What an option was given is
-    left as it is.
+    ``options`` are the command's options by the names of the arguments. Another name
+    is separated from its value by a space. What an option was given stays.
     """
 
     def replaced(match: re.Match[str]) -> str:

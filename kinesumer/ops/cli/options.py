@@ -50,10 +50,7 @@ def _option(*names: str, **settings: Any) -> Any:
 
 @dataclass
 class CommonOptions:
-    """The options that commands share. Each field declares an option and its value.
-
-    ``command()`` gives a command some of these options. The others keep their defaults.
-    """
+    """The options that commands share. Each field declares one, and has its value."""
 
     app: str = _option(
         "--app",
@@ -164,10 +161,7 @@ class CommonOptions:
     async def connect(
         self, *, waits: bool = False
     ) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
-        """Open AWS clients and the state store, and verify the store's table.
-
-        A command that ``waits`` starts although the store does not answer.
-        """
+        """Open AWS clients and the verified state store, as ``connect.connect()``."""
         async with AsyncExitStack() as stack:
             with progress("connecting"):
                 opened = await stack.enter_async_context(
@@ -193,22 +187,18 @@ class CommonOptions:
 
         Raises ConfigurationError if standard input isn't a terminal.
         """
-        if self.yes:
-            return
-        if not sys.stdin.isatty():
+        if not (self.yes or sys.stdin.isatty()):
             raise ConfigurationError("no terminal to confirm on; pass --yes")
-        # Ask on standard error, since standard output may be redirected to a file.
-        click.confirm(question, abort=True, err=True)
+        if not self.yes:
+            # Standard output may be redirected to a file.
+            click.confirm(question, abort=True, err=True)
 
     def print_report(self, report: dict[str, Any], *, indent: int | None = 2) -> None:
         """Print a report as JSON that begins with version, app and table."""
         print_json(report, indent=indent, app=self.app, table=self.table)
 
     def fail_if_still_held(self, shards: Sequence[ShardRow], what: str) -> None:
-        """End the command with status 1 if clients still consume shards after --wait.
-
-        The change is stored nevertheless. Clients apply the change later.
-        """
+        """End the command with status 1 if clients consume shards after --wait."""
         if shards and self.wait_seconds:
             click.echo(
                 f"! after {self.wait_seconds:g} s still consumed {what}: "
@@ -228,11 +218,10 @@ READING = ("output", "start", "until", "limit")
 def command(
     *shared: str, group: click.Group | None = None, **settings: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return a decorator that makes a function a command of ``group``.
+    """Return a decorator that makes a function, or a coroutine, a command of ``group``.
 
-    ``shared`` are the names of fields of CommonOptions. ``settings`` are passed to
-    ``click.command``. The function takes a CommonOptions, and its own parameters by
-    name. It may be asynchronous.
+    The function takes a CommonOptions, of which ``shared`` are the fields that become
+    options, and its own parameters. ``settings`` are those of ``click.command``.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
@@ -240,8 +229,7 @@ def command(
         def run(**values: Any) -> None:
             common = CommonOptions(**{key: values.pop(key) for key in shared})
             # AWS's clients are asynchronous, so most commands are coroutines.
-            result = function(common, **values)
-            if inspect.iscoroutine(result):
+            if inspect.iscoroutine(result := function(common, **values)):
                 asyncio.run(result)
 
         made: click.Command = click.command(**settings)(run)

@@ -39,7 +39,7 @@ class DefaultCommandGroup(click.Group):
     """A command group that runs ``file`` if the first argument isn't a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the name ``file`` if the first argument isn't a command."""
+        """Insert the name ``file`` where it is missing."""
         if not args or (args[0] not in self.commands and args[0] not in HELP_OPTIONS):
             args = ["file", *args]
         return super().parse_args(ctx, args)
@@ -217,8 +217,7 @@ async def import_file(common: CommonOptions, file: BinaryIO) -> None:
     """
     roles = common.roles()
     # One byte more than allowed shows decode() that the file is too large.
-    content = file.read(positions.MAX_FILE_BYTES + 1)
-    stored = positions.decode(content)
+    stored = positions.decode(file.read(positions.MAX_FILE_BYTES + 1))
     stored = positions.select_streams(common.streams, stored)
 
     async def draft(context: ClientContext, clients: ClientFactory) -> ImportPlan:
@@ -265,7 +264,6 @@ async def import_kcl(
 
 
 async def _import(common: CommonOptions, draft: Draft) -> None:
-    """Show what an import will write, ask, and write it. Raises KinesumerError."""
     async with common.operate() as (context, clients):
         if not common.dry_run:
             # Live clients keep positions in memory, and wouldn't read imported ones.
@@ -314,8 +312,7 @@ def _show_streams(
 ) -> None:
     """Print the changed rows, the notes and the problems of each stream in a report.
 
-    ``rows`` is the field that contains a stream's rows, and ``name`` the field with a
-    row's name. ``text`` returns a position in words.
+    ``rows`` and ``name`` are the fields of a stream's rows, and of a row's name.
     """
     for stream in streams:
         counts = ", ".join(f"{n} to {what}" for what, n in stream["counts"].items())
@@ -325,10 +322,9 @@ def _show_streams(
                 before = f"{text(row['before'])} → " if row["before"] else ""
                 change = f"{before}{text(row['after'])}"
                 click.echo(f"  {escape_unprintable(row[name])}  {change}")
-        for note in stream["notes"]:
-            click.echo(f"  note: {escape_unprintable(note)}")
-        for problem in stream.get("problems", ()):
-            click.echo(f"  ! {escape_unprintable(problem)}")
+        for mark, kind in ("note:", "notes"), ("!", "problems"):
+            for line in stream.get(kind, ()):
+                click.echo(f"  {mark} {escape_unprintable(line)}")
     click.echo("")
 
 
@@ -341,8 +337,5 @@ def _position_text(position: dict[str, Any]) -> str:
     if position["ended"]:
         return "ended"
     number, sub = position["sequence_number"], position["sub_sequence_number"]
-    if number is None:
-        text = position["start"]
-    else:
-        text = checkpoint_text(number, sub)
+    text = checkpoint_text(number, sub) or position["start"]
     return f"{text}, after its parents" if position["waits_for_parents"] else text

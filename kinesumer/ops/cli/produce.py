@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Self
+from contextlib import nullcontext
 
 import click
 
@@ -106,7 +106,7 @@ async def produce(
     if key is None and kind == "lines":
         key = "random" if generate is None else "field:customer"
     keys = None if key is None else parse_key(key, chance)
-    lines: InputLines | AsyncIterator[Sequence[bytes]]
+    lines: Lines
     if generate is None:
         if limit is not None:
             raise ConfigurationError("--limit needs --generate: pass it too")
@@ -122,7 +122,7 @@ async def produce(
         opened = await open_source(clients, source)
         info = await opened.describe()
         parser = LineParser(jsonl=kind == "jsonl", key=keys)
-        record_producer = await open_record_producer(
+        producer = await open_record_producer(
             opened,
             info,
             aggregate=aggregate,
@@ -131,10 +131,8 @@ async def produce(
             on_refused=reported_by_its_future,
             give_up_seconds=give_up,
         )
-        producer = LineProducer(
-            record_producer, parser, rate=rate, on_failed=_print_not_put
-        )
-        outcome = await _run_until_stopped(producer, lines)
+        work = LineProducer(producer, parser, rate=rate, on_failed=_print_not_put)
+        outcome = await _run_until_stopped(work, lines)
     _print_outcome(common, stream, outcome)
     if outcome.failure is not None:
         raise KinesumerError(outcome.failure)
@@ -142,10 +140,8 @@ async def produce(
         click.get_current_context().exit(1)
 
 
-async def _run_until_stopped(
-    producer: LineProducer, lines: InputLines | AsyncIterator[Sequence[bytes]]
-) -> ProduceResult:
-    loop = asyncio.get_running_loop()
+async def _run_until_stopped(producer: LineProducer, lines: Lines) -> ProduceResult:
+    loop, is_read = asyncio.get_running_loop(), isinstance(lines, InputLines)
 
     def stop() -> None:
         text = "ending: putting the lines read so far (again: stop now)"
@@ -154,10 +150,9 @@ async def _run_until_stopped(
         if isinstance(lines, InputLines):
             lines.stop()
 
+    made = progress(lambda: f"{producer.lines:,} records made (Ctrl-C ends)")
     with StopSignals(lambda: loop.call_soon_threadsafe(stop)):
-        if isinstance(lines, InputLines):
-            return await producer.run(lines)
-        with progress(lambda: f"{producer.lines:,} records made (Ctrl-C ends)"):
+        with nullcontext() if is_read else made:
             return await producer.run(lines)
 
 
@@ -245,29 +240,23 @@ class InputLines:
         self._requests = threading.Semaphore(0)
         self._chunks: asyncio.Queue[bytes | OSError | None] = asyncio.Queue()
         self._splitter = LineSplitter()
-        self._ended = False
         start_thread(self._read, "input")
 
     def stop(self) -> None:
         """End after the last complete line."""
         self._chunks.put_nowait(None)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Sequence[bytes]:
-        if self._ended:
-            raise StopAsyncIteration
-        self._requests.release()
-        chunk = await self._chunks.get()
-        if isinstance(chunk, OSError):
-            raise ConfigurationError(
-                f"can't read the input: {chunk.strerror}; pass a readable file"
-            )
-        if chunk is None:
-            raise StopAsyncIteration
-        self._ended = not chunk
-        return self._splitter.lines(chunk)
+    async def __aiter__(self) -> AsyncIterator[Sequence[bytes]]:
+        chunk: bytes | OSError | None = b"?"
+        while chunk:
+            self._requests.release()
+            chunk = await self._chunks.get()
+            if isinstance(chunk, OSError):
+                raise ConfigurationError(
+                    f"can't read the input: {chunk.strerror}; pass a readable file"
+                )
+            if chunk is not None:
+                yield self._splitter.lines(chunk)
 
     def _read(self) -> None:
         for chunk in self._read_chunks():
@@ -289,3 +278,6 @@ class InputLines:
             yield chunk
         if self._file != 0:
             os.close(self._file)
+
+
+Lines = InputLines | AsyncIterator[Sequence[bytes]]

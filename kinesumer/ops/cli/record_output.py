@@ -10,7 +10,6 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 import msgspec
 
@@ -20,25 +19,23 @@ TICK_SECONDS = 1.0  # the interval of news about records that come, or don't com
 
 
 class LineFormat:
-    """Writes one line for each record, and nothing else."""
+    """Writes one line for each record, and nothing at each second and at the end."""
 
     def __init__(self, line: Callable[[Record], bytes]) -> None:
         self._line = line
 
     def records(self, records: Sequence[Record]) -> bytes:
-        """Return a line for each record."""
+        """Return what is written for records."""
         return b"".join([self._line(record) + b"\n" for record in records])
 
     def tick(self) -> bytes:
-        """Return nothing, since only records are written."""
+        """Return what is written each second."""
         return b""
 
-    def end(self) -> bytes:
-        """Return nothing, since only records are written."""
-        return b""
+    end = tick  # what is written at the end
 
 
-class CountFormat:
+class CountFormat(LineFormat):
     """Writes a count of the records: each second if it has grown, and at the end."""
 
     def __init__(self) -> None:
@@ -63,8 +60,7 @@ class CountFormat:
         return b"%d records in %.1f s\n" % (self._count, seconds)
 
 
-Format = LineFormat | CountFormat
-FORMATS: dict[str, Callable[[], Format]] = {
+FORMATS: dict[str, Callable[[], LineFormat]] = {
     "jsonl": lambda: LineFormat(as_json),
     "text": lambda: LineFormat(lambda record: record.data),
     "count": CountFormat,
@@ -104,10 +100,7 @@ class ClosedOutputError(Exception):
 
 
 class Output:
-    """Reserves standard output for records: other prints go to standard error.
-
-    Waits for a slow reader without blocking the event loop.
-    """
+    """Reserves standard output for records: other prints go to standard error."""
 
     def __enter__(self) -> Output:
         sys.stdout.flush()
@@ -117,18 +110,13 @@ class Output:
         self._stdout, sys.stdout = sys.stdout, sys.stderr
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         sys.stdout = self._stdout
         os.dup2(self._file, 1)
         os.close(self._file)
 
     async def write(self, data: bytes) -> None:
-        """Write all of the data. Raises ClosedOutputError."""
+        """Write all of the data without blocking the loop. Raises ClosedOutputError."""
         rest = memoryview(data)
         try:
             while rest:
@@ -139,16 +127,11 @@ class Output:
             raise ClosedOutputError from None
 
     def check(self) -> None:
-        """Raise ClosedOutputError if the reader has closed the pipe.
-
-        The check doesn't write to the pipe, so it works even while no records arrive.
-        """
-        poll = select.poll()
+        """Raise ClosedOutputError if the reader has closed the pipe. Writes nothing."""
+        poll, closed = select.poll(), select.POLLERR | select.POLLHUP
         # poll() reports errors and hang-ups even if no events are requested.
         poll.register(self._file, 0)
-        if any(
-            events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)
-        ):
+        if any(events & closed for _, events in poll.poll(0)):
             raise ClosedOutputError
 
     async def keep_ticking(

@@ -22,7 +22,7 @@ from kinesumer.ops.cli.console import (
     stream_title,
     table,
 )
-from kinesumer.ops.group.distribution import DistributionReport
+from kinesumer.ops.group.distribution import BusyShard, DistributionReport, Spread
 from kinesumer.ops.group.lag import (
     CAUGHT_UP,
     FALLING,
@@ -30,9 +30,10 @@ from kinesumer.ops.group.lag import (
     STEADY,
     LagFigures,
     LagReport,
+    ShardLag,
     StreamLag,
 )
-from kinesumer.ops.group.loads import PlanReport, Rates
+from kinesumer.ops.group.loads import PlanReport
 from kinesumer.ops.group.status import (
     GroupReport,
     MemberReport,
@@ -56,10 +57,7 @@ MAX_PROBLEMS = 3
 
 
 def status_tables(report: GroupReport, *, verbose: bool = False) -> RenderableType:
-    """Return the report as tables of clients and shards, with the problems at the end.
-
-    ``verbose`` adds hash keys, epochs and positions, whose lines can be long.
-    """
+    """Return the report as tables of clients and shards; ``verbose`` with positions."""
     loads = verbose or report.plan.assignor == "load"
     parts = _group(report, loads=loads)
     for stream in report.streams:
@@ -72,7 +70,7 @@ def status_picture(report: GroupReport, trouble: str = "") -> RenderableType:
 
     ``trouble`` says why there is no newer report.
     """
-    problems = [*([trouble] if trouble else []), *report.problems]
+    problems = list(filter(None, [trouble, *report.problems]))
     shown = problems[:MAX_PROBLEMS]
     if more := len(problems) - len(shown):
         shown.append(f"and {counted(more, 'more problem')}: see kinesumer status")
@@ -105,33 +103,36 @@ def _members(members: Sequence[MemberReport]) -> RenderableType:
     titles = "client", "index", "leads", "state", "heartbeat", "shards", ""
     most = max(1, *(member.shards for member in members))
     full = "#" if console().options.ascii_only else "█"
-    rows: list[list[Cell]] = []
-    for member in members:
-        age_seconds = member.heartbeat_unchanged_seconds
-        # A stalled client can't update its own state, so show that it is stalled.
-        state = "stalled" if member.stalled else member.state
-        if member.drained:
-            state = "drained" if state == "up" else f"{state}, drained"
-        rows.append(
-            [
-                name(member.client_id),
-                "joining" if member.index is None else str(member.index),
-                "leader" if member.leader else "",
-                plain(state, "" if state in ("up", "drained") else "red"),
-                "" if age_seconds is None else f"{age_seconds:.1f} s ago",
-                str(member.shards),
-                full * round(BAR_COLUMNS * member.shards / most),
-            ]
-        )
-    return table(titles, rows)
+    bars = [full * round(BAR_COLUMNS * member.shards / most) for member in members]
+    cells = map(_member, members)
+    return table(titles, [[*row, bar] for row, bar in zip(cells, bars, strict=True)])
+
+
+def _member(member: MemberReport) -> list[Cell]:
+    # A stalled client can't update its own state, so show that it is stalled.
+    state = "stalled" if member.stalled else member.state
+    if member.drained:
+        state = "drained" if state == "up" else f"{state}, drained"
+    return [
+        name(member.client_id),
+        "joining" if member.index is None else str(member.index),
+        "leader" * member.leader,
+        plain(state, "" if state in ("up", "drained") else "red"),
+        _known("{:.1f} s ago", member.heartbeat_unchanged_seconds),
+        str(member.shards),
+    ]
+
+
+def _known(form: str, value: float | None) -> str:
+    """Return a formatted value; nothing if it is unknown."""
+    return "" if value is None else form.format(value)
 
 
 def _loads(members: Sequence[MemberReport]) -> RenderableType:
-    rows: list[list[Cell]] = [
-        [name(member.client_id), *_load_cells(member.load), _ratio(member.load_share)]
-        for member in members
-    ]
-    return table(("client", *LOAD_TITLES, "load / share"), rows)
+    return table(
+        ("client", *LOAD_TITLES, "load / share"),
+        [[name(one.client_id), *_load_cells(one), _ratio(one)] for one in members],
+    )
 
 
 def _stream_title(stream: StreamReport) -> Text:
@@ -158,7 +159,7 @@ def _shards(stream: StreamReport, verbose: bool, loads: bool) -> RenderableType:
         [
             *_shard(shard),
             *(_details(shard) if verbose else []),
-            *(_load_cells(shard.load) if loads else []),
+            *(_load_cells(shard) if loads else []),
         ]
         for shard in stream.shards
         if shard.state != "ended"
@@ -168,10 +169,8 @@ def _shards(stream: StreamReport, verbose: bool, loads: bool) -> RenderableType:
 
 def _start_text(stored: str) -> str:
     """Return a stored start with its time, if any, as text in UTC."""
-    _, _, seconds = stored.partition(" ")
-    if not seconds:
-        return stored
-    return time_text(float(seconds))
+    seconds = stored.partition(" ")[2]
+    return time_text(float(seconds)) if seconds else stored
 
 
 def _shard(shard: ShardReport) -> list[Cell]:
@@ -207,22 +206,19 @@ def _behind_text(row: ShardReport | StreamReport) -> str:
     return "caught up" if row.caught_up else f"{duration_text(millis)} behind"
 
 
-def _load_cells(load: Rates | None) -> list[Cell]:
-    if load is None:
+def _load_cells(row: MemberReport | ShardReport | Spread | BusyShard) -> list[Cell]:
+    if (load := row.load) is None:
         return ["", "", ""]
-    return [
-        number_text(load.records_per_second),
-        number_text(load.bytes_per_second),
-        number_text(load.handler_seconds_per_second),
-    ]
+    rates = load.records_per_second, load.bytes_per_second
+    return [*map(number_text, (*rates, load.handler_seconds_per_second))]
 
 
-def _ratio(share: float | None) -> str:
-    return "" if share is None else f"{share:.2f}"
+def _ratio(row: MemberReport | Spread) -> str:
+    return _known("{:.2f}", row.load_share)
 
 
-def _plan_lines(plan: PlanReport) -> list[RenderableType]:
-    if not plan.reasons:
+def _plan_lines(plan: PlanReport | None) -> list[RenderableType]:
+    if plan is None or not plan.reasons:
         return []
     age_seconds = plan.age_seconds
     age = "" if age_seconds is None else f", {duration_text(1000 * age_seconds)} old"
@@ -238,14 +234,12 @@ def lag_tables(report: LagReport, trouble: str = "") -> RenderableType:
 
     ``trouble`` says why there is no newer report.
     """
-    about = f"app {report.app} in table {report.table}"
-    if report.seconds is not None:
-        about += f": two measurements, {report.seconds:.1f} s apart"
+    apart = _known(": two measurements, {:.1f} s apart", report.seconds)
+    about = f"app {report.app} in table {report.table}{apart}"
     parts: list[RenderableType] = [plain(about, "bold")]
     for stream in report.streams:
         parts += ["", _lag_stream(stream)]
-    problems = [*report.problems, *([trouble] if trouble else [])]
-    return Group(*parts, *marked(problems))
+    return Group(*parts, *marked(filter(None, [*report.problems, trouble])))
 
 
 def _lag_stream(stream: StreamLag) -> RenderableType:
@@ -259,23 +253,23 @@ def _lag_stream(stream: StreamLag) -> RenderableType:
         "" if hours is None else f"keeps records for {duration_text(hours * 3.6e6)}",
     ]
     title = f"{stream_title(stream.stream_arn)}: {', '.join(filter(None, about))}"
-    rows: list[list[Cell]] = []
-    for shard in stream.shards:
-        behind, records, trend, until = _lag_texts(shard)
-        rows.append(
-            [
-                name(shard.shard_id),
-                plain("paused" if shard.paused else shard.state),
-                name(shard.owner or UNASSIGNED),
-                behind,
-                records,
-                plain(trend, TREND_STYLES.get(shard.trend, "")),
-                until,
-            ]
-        )
     titles = "shard", "state", "owner", "behind", "records", "trend", "time left"
     notes = marked(s.problem for s in stream.shards if s.problem)
+    rows = list(map(_lag_shard, stream.shards))
     return Group(plain(title, "bold"), table(titles, rows), *notes)
+
+
+def _lag_shard(shard: ShardLag) -> list[Cell]:
+    behind, records, trend, until = _lag_texts(shard)
+    return [
+        name(shard.shard_id),
+        plain("paused" if shard.paused else shard.state),
+        name(shard.owner or UNASSIGNED),
+        behind,
+        records,
+        plain(trend, TREND_STYLES.get(shard.trend, "")),
+        until,
+    ]
 
 
 def _lag_texts(row: LagFigures) -> list[str]:
@@ -317,8 +311,8 @@ def show_distribution(subject: str, report: DistributionReport) -> None:
             "" if by_load else f"{row.fair_shards:g}",
             f"{row.fewest_of_a_client} to {row.most_of_a_client}",
             _rate_text(row.bytes_per_second),
-            _percent(row.work_share),
-            _ratio(row.load_share),
+            _work(row),
+            _ratio(row),
         ]
         for row in report.clusters
     ]
@@ -331,18 +325,15 @@ def show_distribution(subject: str, report: DistributionReport) -> None:
         ]
         for row in report.clients
     ]
-    problems = list(report.problems)
-    if report.unowned:
-        problems.insert(0, f"{report.unowned} shards have no owner")
-    title = plain(f"{subject}: {total}", "bold")
+    unowned = f"{report.unowned} shards have no owner" if report.unowned else ""
     print_lines(
-        title,
+        plain(f"{subject}: {total}", "bold"),
         table(titles, clusters),
         "",
         table(("client", report.by, "shards", "throughput"), clients),
         *_distribution_loads(report),
-        *(_plan_lines(plan) if plan is not None else []),
-        problems=problems,
+        *_plan_lines(plan),
+        problems=filter(None, [unowned, *report.problems]),
     )
 
 
@@ -351,12 +342,7 @@ def _distribution_loads(report: DistributionReport) -> list[RenderableType]:
     if not report.busiest_shards:
         return []
     clients: list[list[Cell]] = [
-        [
-            name(row.client_id),
-            *_load_cells(row.load),
-            _percent(row.work_share),
-            _ratio(row.load_share),
-        ]
+        [name(row.client_id), *_load_cells(row), _work(row), _ratio(row)]
         for row in report.clients
     ]
     shards: list[list[Cell]] = [
@@ -364,9 +350,9 @@ def _distribution_loads(report: DistributionReport) -> list[RenderableType]:
             name(row.shard_id),
             name(stream_name(row.stream_arn)),
             name(row.owner or UNASSIGNED),
-            *_load_cells(row.load),
-            _percent(row.work_share),
-            "hot" if row.hot else "",
+            *_load_cells(row),
+            _work(row),
+            "hot" * row.hot,
         ]
         for row in report.busiest_shards
     ]
@@ -378,11 +364,9 @@ def _distribution_loads(report: DistributionReport) -> list[RenderableType]:
     ]
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+def _work(row: Spread | BusyShard) -> str:
+    return _known("{:.1%}", row.work_share)
 
 
-def _rate_text(bytes_per_second: float | None) -> str:
-    if bytes_per_second is None:
-        return "?"
-    return f"{bytes_per_second / 1024:,.1f} KiB/s"
+def _rate_text(rate: float | None) -> str:
+    return "?" if rate is None else f"{rate / 1024:,.1f} KiB/s"

@@ -86,14 +86,10 @@ def still_held_by(member: MemberRow) -> FindHeld:
 
 def still_held_since(seeked: Sequence[ShardRow]) -> FindHeld:
     """Return a function that finds seeked shards still consumed from old positions."""
-    then = {row.key: row for row in seeked}
     # A claim after the seek raises the epoch, and reads from the new position.
+    then = {(row.key, row.owner): row.epoch for row in seeked}
     return lambda snapshot: [
-        row
-        for row in snapshot.held
-        if (before := then.get(row.key)) is not None
-        and row.owner == before.owner
-        and row.epoch <= before.epoch
+        row for row in snapshot.held if row.epoch <= then.get((row.key, row.owner), -1)
     ]
 
 
@@ -189,10 +185,9 @@ async def reset(context: ClientContext, *, with_go: bool) -> Inventory:
     """Delete all rows of an app without clients, and return the rows.
 
     The group's row is marked first and deleted last, so that no client can start in
-    between. If a reset is interrupted, the next reset completes it. ``with_go``
-    also deletes the positions that Kinesumer for Go stored for the app's streams.
-    Raises GroupBusyError, with nothing deleted, if a client has started since
-    ``require_idle()``.
+    between, and the next reset completes an interrupted one. ``with_go`` also deletes
+    the positions of Kinesumer for Go. Raises GroupBusyError, with nothing deleted, if a
+    client has started since ``require_idle()``.
     """
     app = context.app
     advice = (

@@ -44,18 +44,14 @@ class Failures(msgspec.Struct, frozen=True, kw_only=True):
 
         ``now`` is in seconds since 1970; None if unknown.
         """
-        about = f"reported by {first_three(self.clients)}"
+        about, text = f"reported by {first_three(self.clients)}", self.text
         if now is not None:
             about += f", for {_age(self.since, now)}"
-        return f"{self._error_text(now)}{self.text} ({about})"
-
-    def _error_text(self, now: float | None) -> str:
-        error = self.last_error
-        if error is None:
-            return ""
-        ago = "" if now is None else f", {_age(error.at, now)} ago"
-        place = f"record {error.position} of {error.shard_id}"
-        return f"last {error.type} at {place}{ago}: "
+        if (error := self.last_error) is not None:
+            ago = "" if now is None else f", {_age(error.at, now)} ago"
+            place = f"record {error.position} of {error.shard_id}"
+            text = f"last {error.type} at {place}{ago}: {text}"
+        return f"{text} ({about})"
 
 
 def _counts(outcomes: Outcomes) -> str:
@@ -151,8 +147,7 @@ class IncidentGroup(NamedTuple):
         if self.stream_arn:
             about.append(f"reported by {first_three(self.clients)}")
         if now is not None:
-            seconds = max(0.0, now - min(it.since for it in self.incidents))
-            about.append(f"for {duration_text(1000 * seconds)}")
+            about.append(f"for {_age(min(it.since for it in self.incidents), now)}")
         count = sum(it.count for it in self.incidents)
         about.append("noted once" if count == 1 else f"noted {count:,} times")
         return f"{error}{self.kind.meaning} ({', '.join(about)})"
@@ -160,21 +155,20 @@ class IncidentGroup(NamedTuple):
 
 def group_incidents(members: Iterable[MemberRow]) -> list[IncidentGroup]:
     """Return the members' incidents by kind and stream; the worst kinds come first."""
-    found: dict[tuple[IncidentKind, str], list[tuple[str, Incident]]]
-    found = defaultdict(list)
+    kinds = list(IncidentKind)
+    found: dict[tuple[int, str], list[tuple[str, Incident]]] = defaultdict(list)
     for member in members:
         for incident in read_incidents(member.incidents, member.streams):
-            key = incident.kind, incident.stream_arn
+            key = kinds.index(incident.kind), incident.stream_arn
             found[key].append((member.client_id, incident))
-    kinds = list(IncidentKind)
-    order = sorted(found, key=lambda key: (kinds.index(key[0]), key[1]))
     return [
         IncidentGroup(
-            *key,
-            tuple(dict.fromkeys(client_id for client_id, _ in found[key])),
-            tuple(incident for _, incident in found[key]),
+            kinds[kind],
+            arn,
+            tuple(dict.fromkeys(client_id for client_id, _ in found[kind, arn])),
+            tuple(incident for _, incident in found[kind, arn]),
         )
-        for key in order
+        for kind, arn in sorted(found)
     ]
 
 

@@ -75,11 +75,12 @@ def with_fan_out(
         raise ConfigurationError("--fan-out-fallback needs --fan-out: give both")
     consumers = _by_stream("--fan-out", texts, "consumer")
     _require_named("--fan-out", consumers, [stream.name for stream in streams])
+    found = [_value_for(stream.name, consumers) for stream in streams]
     return [
-        stream
-        if (consumer := _value_for(stream.name, consumers)) is None
-        else replace(stream, fan_out=consumer, fan_out_fallback=fallback)
-        for stream in streams
+        replace(one, fan_out=name, fan_out_fallback=fallback)
+        if name is not None
+        else one
+        for one, name in zip(streams, found, strict=True)
     ]
 
 
@@ -121,8 +122,7 @@ async def connect(
 ) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
     """Open and verify the state store; also yield the factory of AWS clients.
 
-    A caller that ``waits`` for the store reads it again and again, and shows failures.
-    Then a store that does not answer is no error.
+    For a caller that ``waits`` for the store, a store that does not answer is no error.
     """
     # Imported here since these modules load slowly and --help doesn't need them.
     from kinesumer.aws.dynamodb import open_store

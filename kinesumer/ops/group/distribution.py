@@ -61,8 +61,7 @@ class Distribution(NamedTuple):
 def cluster_by(kind: str) -> ClusterOf:
     """Return a function that names a client's cluster: label, zone or id prefix.
 
-    ``zone`` searches the label for a zone, then the id. ``prefix:2`` takes the first
-    two parts of the id. Raises ConfigurationError.
+    ``prefix:2`` is the first two parts of the id. Raises ConfigurationError.
     """
     name, _, count = kind.partition(":")
     if name == "prefix" and re.fullmatch(r"[1-9]?", count, re.ASCII):
@@ -220,8 +219,7 @@ def _busiest(shards: Iterable[ShardLoad], total_work: int) -> list[BusyShard]:
 def _total_bytes(shards: Iterable[ShardLoad]) -> float | None:
     """Return the total traffic of the shards; None if a shard's traffic is unknown."""
     rates = [shard.bytes_per_second for shard in shards]
-    known = [rate for rate in rates if rate is not None]
-    return round(sum(known, 0.0), 1) if len(known) == len(rates) else None
+    return None if None in rates else round(sum(filter(None, rates), 0.0), 1)
 
 
 async def read_distribution(

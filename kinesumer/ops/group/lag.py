@@ -118,9 +118,9 @@ def find_trend(
 ) -> Trend:
     """Compare two samples of a shard, or of a stream's slowest shard.
 
-    A lag of up to ``expected_millis`` is one of a shard that is caught up. A change
-    smaller than a usual step between two commits counts as steady.
+    A lag of up to ``expected_millis`` is one of a shard that is caught up.
     """
+    # A change smaller than a usual step between two commits counts as steady.
     noise = max(expected_millis, NOISE_MILLIS)
     if after.millis is None:
         return Trend(UNKNOWN)
@@ -149,18 +149,14 @@ def moves_fast(millis_per_second: float) -> bool:
 class LagMonitor:
     """Compares the lags of an app's shards with those of about a minute ago."""
 
-    app: str
-    table: str
-
     def __init__(self, app: str, table: str, roles: Roles = NO_ROLES) -> None:
-        self.app, self.table = app, table
-        self._roles = roles
+        self.app, self.table, self._roles = app, table, roles
         self._history: deque[dict[ShardKey, LagSample]] = deque()
 
     async def start(self, clients: ClientFactory, store: StateStore) -> None:
         """Take the first samples, without counting records. Raises KinesumerError."""
-        snapshot = await read_known_snapshot(store, self.app, self.table)
-        shards, measure = snapshot.shards, ShardSampler.lag
+        shards = (await read_known_snapshot(store, self.app, self.table)).shards
+        measure = ShardSampler.lag
         samples = await sample_shards(clients, shards, self._roles, measure)
         self._remember(samples.values)
 

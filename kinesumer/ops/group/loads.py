@@ -57,7 +57,7 @@ class FleetLoads:
     def shares(self) -> dict[str, float]:
         """Each client's work, relative to its share; empty if no work is known.
 
-        Clients that own shards but report no load, or that get no shards, are left out.
+        Clients that get no shards, or don't report the load of theirs, are left out.
         """
         members = self._snapshot.assignable
         work = {
@@ -80,18 +80,14 @@ class FleetLoads:
 
     @cached_property
     def hot_shards(self) -> frozenset[ShardKey]:
-        """The shards that alone have more work than the share of any client.
-
-        They also have at least half as much again as the average shard. Otherwise all
-        equal shards would be hot if there are more clients than shards.
-        """
-        members = self._snapshot.assignable
+        """The shards that alone have more work than the share of any client."""
         work = {key: work_of(load) for key, load in self.of_shards.items()}
-        weights = [member.weight for member in members]
+        weights = [member.weight for member in self._snapshot.assignable]
         if len(weights) < 2:
             return frozenset()
         total = sum(work.values())
         share = total * max(weights) / sum(weights)
+        # With more clients than shards, all equal shards have more than a share.
         least = max(share, HOT_RATIO * total / max(1, len(work)))
         return frozenset(key for key, size in work.items() if size > least)
 

@@ -71,13 +71,13 @@ class FleetView:
     def states(self, member: MemberRow) -> list[str]:
         """Return a member's states, the worst first; ``up`` if it has no problems."""
         joining = member.range is None and member.kind == CLIENT
-        states = [
-            *(["silent"] if self.is_stalled(member) else []),
-            *([member.state] if member.state != "up" else []),
-            *(["drained"] if member.drained else []),
-            *(["joining"] if joining else []),
-        ]
-        return states or ["up"]
+        states = {
+            "silent": self.is_stalled(member),
+            member.state: member.state != "up",
+            "drained": member.drained,
+            "joining": joining,
+        }
+        return [state for state, is_so in states.items() if is_so] or ["up"]
 
     def shard_states(self, arn: str) -> Counter[str]:
         """Return the number of a stream's shards in each state, by the state's name."""
@@ -90,13 +90,9 @@ class FleetView:
         return frozenset(m.session for m in alive if self.is_stalled(m))
 
     def expected_lag_millis(self, session: str) -> int:
-        """Return how far the positions of a session's shards trail if it reads all.
-
-        0 if its heartbeat is overdue or it isn't alive, since it reads nothing.
-        """
-        if session in self._stalled:
-            return 0
-        return self.snapshot.expected_lag_millis(session)
+        """Return the snapshot's value; 0 if the session's heartbeat is overdue."""
+        is_stalled = session in self._stalled
+        return 0 if is_stalled else self.snapshot.expected_lag_millis(session)
 
     def backlog_millis(self, row: ShardRow) -> int | None:
         """Return a shard's lag, or 0 if commits explain it; None if it is unknown."""
@@ -105,10 +101,9 @@ class FleetView:
         return 0 if is_usual else millis
 
     def caught_up(self, rows: Iterable[ShardRow]) -> bool | None:
-        """Return whether records of shards are read as they arrive; None if unknown.
+        """Return whether all lags of unended shards are 0 or explained by commits.
 
-        That is so if no stored position trails by more than its owner's commit interval
-        explains. Ended shards don't count.
+        None if this is unknown.
         """
         backlogs = [self.backlog_millis(row) for row in rows if not row.ended]
         if any(backlogs):
@@ -117,9 +112,8 @@ class FleetView:
 
     def millis_behind(self, arn: str) -> int | None:
         """Return the largest lag of a stream's shards; None if none is known."""
-        keys = (row.key for row in self.snapshot.shards[arn])
-        known = self.lags.millis
-        return max((known[key] for key in keys if key in known), default=None)
+        known, rows = self.lags.millis, self.snapshot.shards[arn]
+        return max((known[r.key] for r in rows if r.key in known), default=None)
 
 
 @dataclass(frozen=True)
@@ -173,7 +167,9 @@ def observe(
         frozenset(
             row.key
             for row in rows
-            if _should_advance(row, snapshot, lags)
+            if row.owner
+            and lags.millis.get(row.key, 0)
+            > max(NOISE_MILLIS, snapshot.expected_lag_millis(row.owner))
             and now - positions[row.key][1] >= WINDOW_SECONDS
         ),
         {
@@ -182,11 +178,6 @@ def observe(
             for key in snapshot.unconsumed(arn)
         },
     )
-
-
-def _should_advance(row: ShardRow, snapshot: Snapshot, lags: Lags) -> bool:
-    expected = max(NOISE_MILLIS, snapshot.expected_lag_millis(row.owner))
-    return bool(row.owner) and lags.millis.get(row.key, 0) > expected
 
 
 class HeartbeatObserver:
@@ -233,8 +224,7 @@ async def check_client(
 ) -> ClientHealth:
     """Read a client's row until its heartbeat changes, for at most its lease.
 
-    For a healthy client two reads are enough, a quarter of the lease apart. A row that
-    is marked dead is also read again, since a fenced client registers again. Raises
+    For a healthy client two reads are enough, a quarter of the lease apart. Raises
     CorruptRowError, and the state store's permanent errors.
     """
     key = rows.member_key(app, client_id)
@@ -256,8 +246,8 @@ async def check_client(
         except StoreUnavailableError as error:
             failure = error
             continue
-        now = rows.read_liveness(row) if row is not None else None
-        if row is not None and now is not None and not now.dead:
+        # A row that is marked dead is read again, as a fenced client registers again.
+        if row is not None and not (now := rows.read_liveness(row)).dead:
             if (now.session, now.beat) != (before.session, before.beat):
                 return _alive(row)
     # During an outage, no heartbeat can be stored, so the client may be alive.
@@ -266,21 +256,17 @@ async def check_client(
 
 def _alive(row: Row) -> ClientHealth:
     member = rows.read_member(row)
-    why = "its heartbeat advances"
-    is_ready = member.state == "up" and member.range is not None
-    if is_ready:
-        why += ", and it has its part of the plan"
-    elif member.state == "up":
-        why += ", and it waits for a plan"
-    return ClientHealth(True, is_ready, member.state, why)
+    is_up, is_planned = member.state == "up", member.range is not None
+    plan = "has its part of the plan" if is_planned else "waits for a plan"
+    why = "its heartbeat advances" + (f", and it {plan}" if is_up else "")
+    return ClientHealth(True, is_up and is_planned, member.state, why)
 
 
 def _dead(last: LivenessRow, lease: float) -> ClientHealth:
-    if last.dead:
-        why = f"it left or was fenced, and didn't return in {lease:g} s"
-        return ClientHealth(False, False, "dead", why)
-    why = f"no heartbeat for its lease of {lease:g} s"
-    return ClientHealth(False, False, escape_unprintable(last.state), why)
+    state, why = "dead", "it left or was fenced, and didn't return in"
+    if not last.dead:
+        state, why = escape_unprintable(last.state), "no heartbeat for its lease of"
+    return ClientHealth(False, False, state, f"{why} {lease:g} s")
 
 
 def _unknown(error: StoreUnavailableError) -> ClientHealth:

@@ -68,19 +68,19 @@ def parse_key(text: str, chance: random.Random) -> KeyOf:
 
     ``none`` is no key.
     """
-    kind, _, rest = text.partition(":")
     if not text.isprintable():
         raise ConfigurationError(
             f"--key {text!r} contains characters that can't be printed: remove them"
         )
-    if rest and kind == "field":
-        return lambda data: _field(data, rest)
-    if rest and kind == "constant":
-        return lambda _: rest
-    if not rest and kind == "random":
-        return lambda _: f"{chance.getrandbits(64):016x}"
-    if not rest and kind == "none":
-        return lambda _: None
+    match text.partition(":"):
+        case "field", _, name if name:
+            return lambda data: _field(data, name)
+        case "constant", _, key if key:
+            return lambda _: key
+        case "random", _, "":
+            return lambda _: f"{chance.getrandbits(64):016x}"
+        case "none", _, "":
+            return lambda _: None
     raise ConfigurationError(
         f"--key {text}: give random, field:NAME, constant:TEXT or none"
     )
@@ -202,24 +202,20 @@ class LineProducer:
         self._stopped.set()
 
     async def _put(self, lines: AsyncIterable[Sequence[bytes]]) -> None:
-        async for portion in lines:
-            for line in portion:
-                await self._pace()
-                if self._stopped.is_set():
-                    break
-                await self._put_line(line)
+        async for line in (line async for portion in lines for line in portion):
+            await self._pace()
             if self._stopped.is_set():
                 break
+            await self._put_line(line)
         await self._producer.flush()
         self._take_results()
 
     async def _put_line(self, line: bytes) -> None:
         self.lines += 1
-        entry = self._parser.parse(line)
-        reason = entry if isinstance(entry, str) else None
+        entry = reason = self._parser.parse(line)
         if isinstance(entry, Entry):
             reason = await self._producer.stream.refusal(entry)
-        if reason is not None:
+        if isinstance(reason, str):
             self._fail(FailedLines(self.lines, self.lines, reason))
         elif isinstance(entry, Entry):
             self._records += 1
@@ -278,13 +274,10 @@ def reported_by_its_future(_: FailedRecord) -> None:
 
 def _number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the first and last number of each consecutive range, sorted."""
-    ranges: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1] = ranges[-1][0], number
-        else:
-            ranges.append((number, number))
-    return ranges
+    ends: dict[int, int] = {}
+    for number in sorted(set(numbers), reverse=True):
+        ends[number] = ends.pop(number + 1, number)
+    return sorted(ends.items())
 
 
 def parse_rate(text: str) -> float:
@@ -323,10 +316,9 @@ async def sample_orders(
     chance: random.Random,
     wall: Callable[[], float],
 ) -> AsyncIterator[Sequence[bytes]]:
-    """Yield sample orders in portions, ``limit`` in all; None for no end.
+    """Yield sample orders in portions, ``limit`` in all; the consumer keeps the rate.
 
-    The consumer of the portions keeps to the rate. ``wall`` returns the time in seconds
-    since 1970.
+    ``wall`` returns the time in seconds since 1970.
     """
     numbers = islice(count(1), limit)
     # Orders that are put together are made together, with one time.

@@ -82,9 +82,7 @@ async def find_records(
     shard: Shard,
     query: RecordQuery,
 ) -> FoundRecords:
-    """Return the records of a shard that match a query.
-
-    ``reader`` limits the rate. ``info`` must have been described just now.
+    """Return the records of a shard that match a query; ``info`` must be recent.
 
     Raises ShardMissingError, TrimmedPositionError, InvalidPositionError,
     StartInFutureError, SourceUnavailableError.
@@ -114,7 +112,9 @@ async def _search(
     while ended_by == "budget" and not scan.is_spent:
         page = await scan.next_page()
         async for records in scan.pages.opened(page.records):
-            for record in _after(start, records):
+            for record in records:
+                if isinstance(start, Position) and record.position <= start:
+                    continue  # a part of an aggregate before the start
                 scanned, position = scanned + 1, record.position
                 if query.matches(record):
                     found.append(record)
@@ -134,10 +134,7 @@ async def _search(
 async def _find_last(
     scan: _Scan, query: RecordQuery, retention_seconds: float
 ) -> FoundRecords:
-    """Search times before now, each ten times as long as the one before.
-
-    Return what the longest complete one has.
-    """
+    """Search times before now, each ten times longer; return the last complete one."""
     began, seconds = scan.now(), CLOCK_SECONDS
     best = FoundRecords([], 0, 0, _at(began), "budget", began)
     while not scan.is_spent:
@@ -182,13 +179,6 @@ class _Scan:
             record_bytes = page.wire_bytes / len(page.records)
             self._page_records = sample_limit(record_bytes, SHARED_PAGE_BYTES)
         return page
-
-
-def _after(start: Position | Start, records: Sequence[Record]) -> list[Record]:
-    """Return records without parts of an aggregate that precede the start."""
-    if isinstance(start, Start):
-        return list(records)
-    return [record for record in records if record.position > start]
 
 
 def _at(seconds: float) -> Start:
@@ -285,10 +275,9 @@ class Tail:
         tasks: asyncio.TaskGroup,
     ) -> None:
         children = await self._read(shard, start)
-        if children is None:
-            return  # its children have only records that arrived later
-        order.end(shard.shard_id, children or await self._children(shard))
-        self._start_ready(order, tasks)
+        if children is not None:  # else its children have only later records
+            order.end(shard.shard_id, children or await self._children(shard))
+            self._start_ready(order, tasks)
 
     async def _children(self, shard: Shard) -> list[Shard]:
         """List the children of a shard whose last page didn't name them."""
@@ -329,15 +318,14 @@ class Tail:
                 reader.restart()
                 continue
             except ShardThrottledError:
-                jitter = self._chance.random()
-                now = self._clock.now()
+                now, jitter = self._clock.now(), self._chance.random()
                 following = pacing.after_throttle(now, jitter)
             except SourceUnavailableError as error:
                 if not failing and not isinstance(error, SourceThrottledError):
                     self._report(f"{error}; trying again")
                     failing = True
-                jitter = self._chance.random()
-                following = pacing.after_failure(self._clock.now(), jitter)
+                now, jitter = self._clock.now(), self._chance.random()
+                following = pacing.after_failure(now, jitter)
             else:
                 failing = False
                 if is_late:

@@ -10,7 +10,6 @@ import random
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import msgspec
@@ -132,10 +131,7 @@ def shard_order(letter: DeadLetter) -> tuple[str, str, int, str, int]:
 
 
 def to_entry(letter: DeadLetter, stream: StreamInfo) -> Entry:
-    """Return the record to put.
-
-    If it has no partition key and the stream needs one, use the letter's id.
-    """
+    """Return the record to put. Its key is the letter's id where one is missing."""
     key = letter.partition_key
     if key is None and stream.routes_by_key:
         key = letter.id
@@ -165,23 +161,19 @@ class Redrive:
         roles: Roles = NO_ROLES,
         to_stream: str | None = None,
     ) -> None:
-        self._clients, self._target = clients, target
-        self._chance = chance
-        self._roles = roles
-        self._to_stream = to_stream
+        self._clients, self._target, self._chance = clients, target, chance
+        self._roles, self._to_stream = roles, to_stream
         self._outcome = RedriveResult([], [])
 
     async def run(self, letters: Sequence[StoredLetter]) -> RedriveResult:
         """Put the records of letters; a failing stream affects only its own letters."""
-        ordered = sorted(letters, key=lambda held: shard_order(held.letter))
-        groups = groupby(
-            ordered,
-            key=lambda held: (
-                held.letter.stream_arn if self._to_stream is None else self._to_stream
-            ),
-        )
-        for stream, group in groups:
-            await self._into(stream, list(group))
+        groups: dict[str, list[StoredLetter]] = {}
+        for held in sorted(letters, key=lambda held: shard_order(held.letter)):
+            own = held.letter.stream_arn
+            stream = own if self._to_stream is None else self._to_stream
+            groups.setdefault(stream, []).append(held)
+        for stream, group in groups.items():
+            await self._into(stream, group)
         return self._outcome
 
     async def _into(self, stream: str, letters: list[StoredLetter]) -> None:
@@ -193,8 +185,7 @@ class Redrive:
             return
         fitting = []
         for held in letters:
-            reason = _refusal(held.letter, info)
-            if reason is None:
+            if (reason := _refusal(held.letter, info)) is None:
                 fitting.append(held)
             else:
                 self._fail([held], reason)

@@ -64,9 +64,7 @@ async def plan_seek(
 ) -> SeekPlan:
     """Plan a seek of a stream, or of one of its shards, without any write.
 
-    All shards of a stream are seeked to the same time. Ended shards are read again,
-    unless the target is LATEST. An ended shard can't be seeked alone, because its
-    children are read after it.
+    Ended shards are read again, unless the target is LATEST.
 
     Raises ConfigurationError, StreamRecreatedError, GroupBusyError while a Spark query
     is alive, and, for a position that doesn't exist, InvalidPositionError or
@@ -128,10 +126,9 @@ async def _check_shard(
 
 
 async def seek(context: ClientContext, planned: SeekPlan) -> list[ShardRow]:
-    """Carry out a plan, and return the rows of the seeked shards.
+    """Carry out a plan, also after a crash; return the rows of the seeked shards.
 
-    If the plan doesn't reopen shards, shards that ended meanwhile remain ended and
-    aren't returned. It is safe to repeat a seek after a crash.
+    If the plan doesn't reopen shards, those that ended meanwhile remain ended.
     """
     seeked, has_ended = await _seek_all(context, planned)
     while has_ended and planned.reopens:
@@ -150,8 +147,7 @@ async def conflicting_seeks(
 ) -> list[ShardRow]:
     """Return the current rows of shards that another seek has moved or reopened.
 
-    If two seeks run at the same time, the last write to each shard's row wins. The seek
-    that ends last finds the shards for which the other seek wrote last.
+    Of two concurrent seeks, the one that ends last finds what the other wrote last.
     """
     then = {row.key: row.start for row in seeked}
     return [
@@ -207,10 +203,9 @@ def _first_write(app: str, to: Position | Start, step: SeekStep) -> Write:
 async def _open_children(context: ClientContext, arn: str) -> None:
     """Open seeked shards whose parents had ended by the time the shards were seeked.
 
-    Reads the parents' rows after the children's. If a concurrent seek reopens a parent
-    meanwhile, the condition of the write fails. If a parent has no row, the leader's
-    shard sync opens the child.
+    If a parent has no row, the leader's shard sync opens the child.
     """
+    # If a concurrent seek reopens a parent meanwhile, the write's condition fails.
     children = await read_all(context, arn)
     pending = {parent for row in children for parent in row.parents}
     waiting = lineage.ready_children(children, await read_all(context, arn), pending)

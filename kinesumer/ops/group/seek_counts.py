@@ -45,16 +45,14 @@ class Count(NamedTuple):
 
 def total(counts: Iterable[Count]) -> Count:
     """Return the sum of counts: the largest lag, the earliest time, one problem."""
-    counts = list(counts)
-    lags = (c.seconds_behind for c in counts if c.seconds_behind is not None)
-    times = (c.repeated_since for c in counts if c.repeated_since is not None)
+    skipped, repeated, exact, problems, lags, times = zip(Count(), *counts, strict=True)
     return Count(
-        sum(count.skipped for count in counts),
-        sum(count.repeated for count in counts),
-        all(count.exact for count in counts),
-        next((count.problem for count in counts if count.problem), ""),
-        max(lags, default=None),
-        min(times, default=None),
+        sum(skipped),
+        sum(repeated),
+        all(exact),
+        next(filter(None, problems), ""),
+        max((lag for lag in lags if lag is not None), default=None),
+        min((time for time in times if time is not None), default=None),
     )
 
 
@@ -138,25 +136,17 @@ def describe_count(count: Count, now: float) -> str:
     if count.problem:
         reason = escape_unprintable(count.problem)
         effects.append(f"not all could be counted: {reason}")
-    if not effects:
-        effects = ["skips and re-reads nothing"]
-    return "; ".join([*_current_lag(count), ", ".join(effects)])
-
-
-def _current_lag(count: Count) -> list[str]:
-    if count.seconds_behind is None:
-        return []
-    behind = f"{duration_text(count.seconds_behind * 1000)} behind"
-    return [f"now {behind if count.seconds_behind else 'at the tip'}"]
+    text = ", ".join(effects) or "skips and re-reads nothing"
+    if (seconds := count.seconds_behind) is None:
+        return text
+    behind = f"{duration_text(seconds * 1000)} behind" if seconds else "at the tip"
+    return f"now {behind}; {text}"
 
 
 def describe_seek(
     plan: SeekPlan, counts: Mapping[str, Count] | None = None
 ) -> list[str]:
-    """Return a line that sums up a stream's seek, and lines for the first shards.
-
-    Without ``counts``, the lines of shards name only their states.
-    """
+    """Return a line that sums up a stream's seek, and lines for the first shards."""
     steps, now = plan.steps, plan.stream.info.now
     again = sum(step.row.ended for step in steps)
     ended = f", {again} of them ended and read again" if again else ""

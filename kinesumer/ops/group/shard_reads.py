@@ -60,7 +60,6 @@ SHARD_ERRORS = (
 class PacedReader:
     """Makes the reads of one command, only some at a time and not too many per shard.
 
-    All readers of a shard share five calls a second, so throttling is expected.
     ``interval_seconds`` is the shortest time between two reads of one shard.
     """
 
@@ -74,10 +73,7 @@ class PacedReader:
         self.throttled: Counter[ShardKey] = Counter()
 
     async def call(self, key: ShardKey, request: Callable[[], Awaitable[Page]]) -> Page:
-        """Return the result of a read of a shard, at the shard's next turn.
-
-        Throttled and failed requests are made again. Raises the request's errors.
-        """
+        """Return a read's result, at the shard's next turn. Raises its last error."""
 
         def count(error: TransientError) -> None:
             self.throttled[key] += isinstance(error, SourceThrottledError)
@@ -172,19 +168,13 @@ class ArrivalSample(NamedTuple):
 
 
 def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
-    """Return a sample of the records of a page that arrived at ``since`` or later.
-
-    The page was read at ``now``.
-    """
+    """Return a sample of what arrived at ``since`` or later: a page read at ``now``."""
     size = sum(len(record.data) for record in page.records)
     return ArrivalSample(len(page.records), size, page_end(page, now) - since)
 
 
 def _page_start(page: Page, now: float) -> float:
-    """Return the arrival time of the first record of a page that was read at ``now``.
-
-    For a page without records, return its end.
-    """
+    """Return when a page's first record arrived; the page's end without records."""
     arrived = page.records[0].approximate_arrival_timestamp if page.records else None
     return page_end(page, now) if arrived is None else arrived
 
@@ -225,10 +215,9 @@ def _following_limit(page: Page) -> int:
 
 
 def estimate_records(seconds: float, samples: Sequence[ArrivalSample]) -> int:
-    """Estimate how many records arrived within some time.
+    """Estimate how many records arrived within some time, from samples spread evenly.
 
-    The samples are spread evenly over the time. Between two samples, the rate is
-    assumed to change evenly.
+    Between two samples, the rate is assumed to change evenly.
     """
     rates = [sample.records_per_second for sample in samples]
     mean = sum(a + b for a, b in pairwise(rates)) / (2 * (len(rates) - 1))
@@ -253,11 +242,7 @@ class ShardSampler:
     """Reads samples of one shard."""
 
     def __init__(
-        self,
-        reader: PacedReader,
-        source: StreamSource,
-        key: ShardKey,
-        now: float,
+        self, reader: PacedReader, source: StreamSource, key: ShardKey, now: float
     ) -> None:
         self._reader, self._source, self._key = reader, source, key
         self._offset = now - time.monotonic()
@@ -331,13 +316,10 @@ class ShardSampler:
         for number in range(pages):
             if number:
                 page = await first.pages.next(_following_limit(page))
-            before = [
-                record
-                for record in page.records
-                if end is None or int(record.sequence_number) < end
-            ]
-            counted += len(before)
-            if page.is_at_tip or len(before) < len(page.records):
+            numbers = [int(record.sequence_number) for record in page.records]
+            before = len([number for number in numbers if end is None or number < end])
+            counted += before
+            if page.is_at_tip or before < len(numbers):
                 return counted, True
         now = self.now()
         until = now if last is None or end is None else last.at
@@ -374,10 +356,10 @@ async def sample_shards(
     async def sample_stream(arn: str, source: KinesisSource) -> None:
         info = await source.describe()
         retention_hours[arn] = info.retention_hours
-        rows = [row for row in shards[arn] if not row.ended]
         calls = {
             row.key: measure(ShardSampler(reader, source, row.key, info.now), row)
-            for row in rows
+            for row in shards[arn]
+            if not row.ended
         }
         values.update(await gather_by_key(calls))
 

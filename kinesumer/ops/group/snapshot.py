@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from kinesumer.aws.dynamodb import DynamoStateStore
@@ -30,8 +31,6 @@ from kinesumer.ports import StateStore
 from kinesumer.wire import rows
 
 T = TypeVar("T")
-
-
 MEMBERS, GROUPS, SHARDS = "member", "group", "shard"  # kinds of partitions
 # A commit takes this long at most, usually. A client that reads everything may be
 # behind by this time and its commit interval.
@@ -61,10 +60,8 @@ class Snapshot:
     @cached_property
     def alive(self) -> list[MemberRow]:
         """The members that aren't marked dead, by client id."""
-        return sorted(
-            (member for member in self.members if not member.dead),
-            key=lambda member: member.client_id,
-        )
+        alive = (member for member in self.members if not member.dead)
+        return sorted(alive, key=lambda member: member.client_id)
 
     @property
     def rows(self) -> Iterator[ShardRow]:
@@ -89,9 +86,8 @@ class Snapshot:
     @cached_property
     def leader_id(self) -> str | None:
         """The leader's client id; None if the leader's session is dead."""
-        if self.leader is None or self.leader.session not in self.sessions:
-            return None
-        return self.leader.client_id
+        leader = self.leader
+        return leader.client_id if leader and leader.session in self.sessions else None
 
     @cached_property
     def owned(self) -> Counter[str]:
@@ -183,8 +179,7 @@ class Snapshot:
         return {stream.arn: stream for stream in self.streams}
 
 
-def _first_hash(row: ShardRow) -> int:
-    return row.first_hash
+_first_hash = attrgetter("first_hash")
 
 
 async def read_snapshot(store: StateStore, app: str) -> Snapshot:
@@ -269,30 +264,26 @@ async def read_apps(store: DynamoStateStore, now: float) -> list[AppSummary]:
 def _summary(app: str, parts: dict[str, list[Row]], now: float) -> AppSummary:
     members = rows.parse_rows(rows.read_member, parts[MEMBERS])[0]
     # If an app's last client was killed, no other client marks its row as dead.
-    live = [
-        m
-        for m in members
-        if now - rows.timestamp_seconds(m.last_update) <= LIVE_SECONDS
-    ]
+    seen = [rows.timestamp_seconds(member.last_update) for member in members]
+    live = [m for m, at in zip(members, seen, strict=True) if now - at <= LIVE_SECONDS]
     named = [row for row in parts[GROUPS] if row["sk"] != rows.GROUP_SK]
     own = [row for row in parts[GROUPS] if row["sk"] == rows.GROUP_SK]
     streams = rows.parse_rows(rows.read_stream, named)[0]
     groups = rows.parse_rows(rows.read_group, own)[0]
     shards = rows.parse_rows(rows.read_shard, parts[SHARDS])[0]
-    arns = sorted(stream.arn for stream in streams)
     by_stream = {
-        arn: [row for row in shards if row.key.stream_arn == arn] for arn in arns
+        arn: [row for row in shards if row.key.stream_arn == arn]
+        for arn in sorted(stream.arn for stream in streams)
     }
     snapshot = Snapshot(live, None, streams, by_stream, group=next(iter(groups), None))
     failures = failures_of_group(snapshot.alive)
     return AppSummary(
         app,
         clients=len(snapshot.alive),
-        streams=arns,
+        streams=list(by_stream),
         shards=sum(row.ready and not row.ended for row in snapshot.rows),
-        unread=sum(len(snapshot.unconsumed(arn)) for arn in arns),
-        paused=any(group.paused for group in groups)
-        or any(stream.paused for stream in streams),
+        unread=sum(map(len, map(snapshot.unconsumed, by_stream))),
+        paused=any(map(attrgetter("paused"), chain(groups, streams))),
         failures="" if failures is None else failures.text,
         last_seen=max(
             (member.last_update for member in members),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -147,40 +148,33 @@ RESETTING = (
 class StatusQuery:
     """A status query that remembers the heartbeats between its reads."""
 
-    app: str
-    table: str
-
     def __init__(
         self, app: str, table: str, roles: Roles = NO_ROLES, *, lag: bool = True
     ) -> None:
-        self.app, self.table = app, table
-        self._roles = roles
-        self._lag = lag
+        self._about, self._roles, self._lag = (app, table), roles, lag
         self._heartbeats = HeartbeatObserver(app)
 
     async def read(self, clients: ClientFactory, store: StateStore) -> GroupReport:
         """Read rows, heartbeats and lags; return the report. Raises KinesumerError."""
-        snapshot = await read_known_snapshot(store, self.app, self.table)
+        snapshot = await read_known_snapshot(store, *self._about)
         shards = snapshot.shards if self._lag else {}
         ages, lags = await asyncio.gather(
             self._heartbeats.watch(store, snapshot),
             read_lags(clients, shards, self._roles),
         )
-        return report(self.app, self.table, FleetView(snapshot, ages, lags))
+        return report(*self._about, FleetView(snapshot, ages, lags))
 
 
 def report(app: str, table: str, fleet: FleetView) -> GroupReport:
     """Return the report of a group as it was read (docs/status-json.md)."""
     snapshot = fleet.snapshot
-    paused, reason = _pause(snapshot.group)
     streams = [_stream(stream, fleet) for stream in snapshot.streams]
     lags = _session_lags(fleet)
     return GroupReport(
         app=app,
         table=table,
         leader=snapshot.leader_id,
-        paused=paused,
-        pause_reason=reason,
+        **_pause(snapshot.group),
         plan=fleet.plan,
         members=[_member(member, fleet, lags) for member in snapshot.alive],
         streams=streams,
@@ -197,9 +191,10 @@ def report(app: str, table: str, fleet: FleetView) -> GroupReport:
     )
 
 
-def _pause(row: GroupRow | StreamRow | None) -> tuple[bool, str | None]:
+def _pause(row: GroupRow | StreamRow | None) -> dict[str, Any]:
     is_paused = row is not None and row.paused
-    return is_paused, row.pause_reason if row is not None and is_paused else None
+    reason = row.pause_reason if row is not None and is_paused else None
+    return {"paused": is_paused, "pause_reason": reason}
 
 
 def _session_lags(fleet: FleetView) -> dict[str, int]:
@@ -217,6 +212,14 @@ def _member(
 ) -> MemberReport:
     age, lag = fleet.heartbeat_ages.get(member.session), lags.get(member.session)
     expected = fleet.expected_lag_millis(member.session)
+    ranges = [
+        RangeReport(
+            stream_arn=arn,
+            first_hash=wire.hash_text(first),
+            last_hash=wire.hash_text(last),
+        )
+        for arn, first, last in member.range or ()
+    ]
     return MemberReport(
         client_id=member.client_id,
         kind=member.kind,
@@ -235,16 +238,7 @@ def _member(
         label=member.label,
         max_shards=member.max_shards,
         streams=sorted(member.streams),
-        range=None
-        if member.range is None
-        else [
-            RangeReport(
-                stream_arn=arn,
-                first_hash=wire.hash_text(first),
-                last_hash=wire.hash_text(last),
-            )
-            for arn, first, last in member.range
-        ],
+        range=None if member.range is None else ranges,
         shards=fleet.snapshot.owned[member.session],
         millis_behind_latest=lag,
         caught_up=None if lag is None else lag <= expected,
@@ -257,13 +251,11 @@ def _member(
 
 def _stream(stream: StreamRow, fleet: FleetView) -> StreamReport:
     arn, lags, alive = stream.arn, fleet.lags, fleet.snapshot.alive
-    paused, reason = _pause(stream)
     return StreamReport(
         stream_arn=arn,
         start=wire.start_text(stream.start),
         baseline=stream.baseline,
-        paused=paused,
-        pause_reason=reason,
+        **_pause(stream),
         retention_hours=lags.retention_hours.get(arn),
         lag_problem=lags.problems.get(arn),
         millis_behind_latest=fleet.millis_behind(arn),
@@ -335,8 +327,7 @@ def _stream_problems(stream: StreamReport) -> Iterator[str]:
             f"{shards} read, because all clients own their max_shards: start more "
             "clients, or raise max_shards"
         )
-    if count:  # these are all shards without an owner
-        return
+        return  # these are all shards without an owner
     # Shards with the same state and owners share one line.
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for shard in stream.shards:
@@ -345,7 +336,5 @@ def _stream_problems(stream: StreamReport) -> Iterator[str]:
             planned = shard.planned_owner or "no client"
             groups[shard.state, owner, planned].append(shard.shard_id)
     for (state, owner, planned), ids in groups.items():
-        which = (
-            f"{ids[0]} is" if len(ids) == 1 else f"{len(ids)} shards ({ids[0]}, …) are"
-        )
+        which = f"{len(ids)} shards ({ids[0]}, …) are" if ids[1:] else f"{ids[0]} is"
         yield f"{which} {state}{owner}; planned for {planned}"

@@ -46,11 +46,6 @@ class Contradiction(_Part, frozen=True, kw_only=True):
     shard_id: str
     text: str
 
-    @property
-    def is_missing(self) -> bool:
-        """True if the shard has no row."""
-        return self.text == MISSING
-
 
 class ShardVerdict(_Part, frozen=True, kw_only=True):
     """A shard's position, and whether it exists."""
@@ -92,9 +87,9 @@ def contradictions(
     by_id = {row.key.shard_id: row for row in rows}
     for row in rows:
         shard = listed.get(row.key.shard_id)
-        if shard is not None:
-            yield from _against(row, shard)
-        yield from _too_early(row, by_id)
+        against = () if shard is None else _against(row, shard)
+        for text in (*against, *_too_early(row, by_id)):
+            yield _contradiction(row, Severity.CRITICAL, text)
     if rows and is_complete(listing):
         for missing in repairs(rows[0].key.stream_arn, rows, listing).create:
             # A child needs no row while clients still read its parents.
@@ -106,32 +101,24 @@ def _contradiction(row: ShardRow, severity: Severity, text: str) -> Contradictio
     return Contradiction(shard_id=row.key.shard_id, severity=severity.label, text=text)
 
 
-def _against(row: ShardRow, shard: Shard) -> Iterator[Contradiction]:
-    texts = []
+def _against(row: ShardRow, shard: Shard) -> Iterator[str]:
     if (row.first_hash, row.last_hash) != (shard.first_hash, shard.last_hash):
-        texts.append(
-            "its row has other hash keys than the shard: it may be of another stream"
-        )
+        yield "its row has other hash keys than the shard: it may be of another stream"
     if lacking := sorted(set(shard.parents) - row.parents):
-        texts.append(
-            f"its row lacks its parent {lacking[0]}: it may begin before the parent"
-        )
+        yield f"its row lacks its parent {lacking[0]}: it may begin before the parent"
     if row.ended and not shard.closed:
-        texts.append(
+        yield (
             "its row says that it is read to its end, but it is open: it isn't read "
             "until the leader opens the row again, within six minutes"
         )
-    for text in texts:
-        yield _contradiction(row, Severity.CRITICAL, text)
 
 
-def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[Contradiction]:
+def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[str]:
     begun = row.ready or row.ended or row.position is not None
     for parent in sorted(row.parents):
         before = rows.get(parent)
         if begun and before is not None and not before.ended:
-            text = f"has begun, but its parent {parent} isn't read to its end"
-            yield _contradiction(row, Severity.CRITICAL, text)
+            yield f"has begun, but its parent {parent} isn't read to its end"
 
 
 class Presence(Enum):
@@ -262,12 +249,13 @@ async def check_position(
 
 def decide_verdict(position: Position, found: Peek, oldest: str | None) -> Verdict:
     """Return a position's verdict; ``oldest`` is the shard's oldest sequence number."""
-    if found.presence is Presence.GONE:
-        return GONE
-    if found.presence is Presence.FOREIGN:
-        return FOREIGN
-    if found.presence is Presence.EXPIRED:
-        return EXPIRED
+    absent = {
+        Presence.GONE: GONE,
+        Presence.FOREIGN: FOREIGN,
+        Presence.EXPIRED: EXPIRED,
+    }
+    if found.presence in absent:
+        return absent[found.presence]
     if found.first == position.sequence_number:
         part = position.sub_sequence_number
         outside = part is not None and (
@@ -298,17 +286,17 @@ async def verify_app(
     errors = await for_each_stream(clients, rows, verify_stream, roles)
     for arn, error in errors.items():
         is_gone = isinstance(error, StreamMissingError | StreamRecreatedError)
-        severity = Severity.CRITICAL if is_gone else Severity.WARNING
+        label = (Severity.CRITICAL if is_gone else Severity.WARNING).label
         reports[arn] = StreamVerdicts(
-            severity=severity.label, stream_arn=arn, problem=str(error)
+            severity=label, stream_arn=arn, problem=str(error)
         )
     streams = [reports[arn] for arn in rows]
-    parts: list[_Part] = [
-        part
+    labels = [
+        part.severity
         for stream in streams
         for part in (stream, *stream.shards, *stream.contradictions)
     ]
-    severities = [Severity[part.severity.upper()] for part in parts]
+    severities = [Severity[label.upper()] for label in labels]
     severities += [Severity.CRITICAL] if snapshot.corrupt else []
     return VerifyReport(
         app=app,

@@ -145,24 +145,22 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
         *(APP_CHECKS if observed else []),
         *([problems.FAN_OUT] if observed or registered else []),
     ]
-    answered = observed is not None or not any(
-        isinstance(probe.error, StoreUnavailableError) for probe in probes
+    is_down = any(isinstance(probe.error, StoreUnavailableError) for probe in probes)
+    examined = observed is not None
+    return DoctorResult(
+        caller, tuple(checks), examined, examined or not is_down, findings
     )
-    return DoctorResult(caller, tuple(checks), observed is not None, answered, findings)
 
 
 async def _read_caller(
     clients: ClientFactory, log: ProbeLog
 ) -> tuple[CallerIdentity | None, float | None]:
     # The first call also opens a connection, so the second call measures the clock.
-    action = "sts:GetCallerIdentity"
-    if await log.attempt(action, "-", read_caller(clients)) is None:
-        return None, None
-    before = time.time()
-    caller = await log.attempt(action, "-", read_caller(clients))
-    if caller is None:
-        return None, None
-    return caller, seconds_ahead(caller.now, before, time.time())
+    action, caller = "sts:GetCallerIdentity", None
+    if await log.attempt(action, "-", read_caller(clients)) is not None:
+        before = time.time()
+        caller = await log.attempt(action, "-", read_caller(clients))
+    return caller, caller and seconds_ahead(caller.now, before, time.time())
 
 
 async def _probe_streams(
@@ -173,18 +171,17 @@ async def _probe_streams(
     members: Sequence[MemberRow] = (),
 ) -> None:
     users = members if "fan-out" in options.probes else ()
-    await asyncio.gather(
-        *(
-            probe_stream(
-                log,
-                clients,
-                options.roles.stream(name),
-                puts="put" in options.probes,
-                consumers=[use.consumer for use in uses_of_stream(users, name)],
-            )
-            for name in names
+    probes = (
+        probe_stream(
+            log,
+            clients,
+            options.roles.stream(name),
+            puts="put" in options.probes,
+            consumers=[use.consumer for use in uses_of_stream(users, name)],
         )
+        for name in names
     )
+    await asyncio.gather(*probes)
 
 
 async def _observe(

@@ -40,14 +40,14 @@ def member_problems(app: AppObservation) -> Iterator[Finding]:
         )
     if app.clients:
         yield from _leader_problems(app)
-    for member in app.second.alive:
-        if member.drained:
-            yield MEMBERS.note(
-                f"client {member.client_id}",
-                "an operator has drained it: it takes no shards",
-                f"kinesumer drain {member.client_id} --undo, to let it take shards "
-                "again",
-            )
+    for client_id in (
+        member.client_id for member in app.second.alive if member.drained
+    ):
+        yield MEMBERS.note(
+            f"client {client_id}",
+            "an operator has drained it: it takes no shards",
+            f"kinesumer drain {client_id} --undo, to let it take shards again",
+        )
 
 
 def _leader_problems(app: AppObservation) -> Iterator[Finding]:
@@ -60,11 +60,10 @@ def _leader_problems(app: AppObservation) -> Iterator[Finding]:
             "it",
         )
     first, second = app.first.leader, app.second.leader
-    if first and second and second.leader_epoch - first.leader_epoch > 1:
+    if first and second and (count := second.leader_epoch - first.leader_epoch) > 1:
         yield MEMBERS.warning(
             app.subject,
-            f"the leader changed {second.leader_epoch - first.leader_epoch} times "
-            f"within {app.seconds:.0f} s",
+            f"the leader changed {count} times within {app.seconds:.0f} s",
             "look for clients that stall for seconds: a busy CPU, a blocked process, "
             "a suspended machine",
         )
@@ -96,21 +95,23 @@ def waiting_plans(app: AppObservation) -> Iterator[Finding]:
 
 def operator_pauses(app: AppObservation) -> Iterator[Finding]:
     """Yield findings about pauses by operators; lags grow during a pause."""
-    snapshot = app.second
-    pauses = []
-    if snapshot.group is not None and snapshot.group.paused:
-        reason = snapshot.group.pause_reason
-        pauses.append((app.subject, "all streams are paused", reason))
-    for stream in snapshot.streams:
+
+    def found(subject: str, text: str, reason: str) -> Finding:
+        text += f": {reason}" if reason else ""
+        return MEMBERS.note(
+            subject, text, "kinesumer resume, before retention runs out"
+        )
+
+    group = app.second.group
+    if group is not None and group.paused:
+        yield found(app.subject, "all streams are paused", group.pause_reason)
+    for stream in app.second.streams:
         if stream.paused:
-            pauses.append((stream.arn, "is paused", stream.pause_reason))
-        rows = [r for r in snapshot.shards[stream.arn] if r.paused and not r.ended]
+            yield found(stream.arn, "is paused", stream.pause_reason)
+        rows = [r for r in app.second.shards[stream.arn] if r.paused and not r.ended]
         if rows:
             names = first_three(row.key.shard_id for row in rows)
-            pauses.append((stream.arn, f"paused: {names}", rows[0].pause_reason))
-    for subject, text, reason in pauses:
-        text += f": {reason}" if reason else ""
-        yield MEMBERS.note(subject, text, "kinesumer resume, before retention runs out")
+            yield found(stream.arn, f"paused: {names}", rows[0].pause_reason)
 
 
 def split_fleet(app: AppObservation) -> Iterator[Finding]:

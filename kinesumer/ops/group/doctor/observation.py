@@ -95,10 +95,7 @@ async def observe_streams(
     first: Mapping[ShardKey, FirstSample],
     reader: PacedReader,
 ) -> tuple[dict[str, StreamObservation], dict[str, KinesumerError]]:
-    """Read the listing, lags and positions of the readable streams.
-
-    Returns the observations, and the errors of the other streams, by ARN.
-    """
+    """Observe the readable streams. Return the observations, and errors, by ARN."""
     observed: dict[str, StreamObservation] = {}
 
     async def observe_stream(arn: str, source: KinesisSource) -> None:

@@ -13,7 +13,7 @@ from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.group.doctor.observation import AppObservation
 from kinesumer.ops.group.problems import Check, Finding, Severity
 from kinesumer.ops.group.snapshot import Snapshot
-from kinesumer.ops.group.verify import contradictions
+from kinesumer.ops.group.verify import MISSING, contradictions
 from kinesumer.runtime.text import first_three
 from kinesumer.wire.rows import hash_text
 
@@ -29,7 +29,7 @@ def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
     for stream in app.second.streams:
         arn = stream.arn
         # Another finding reports open shards that are marked as ended.
-        wrong = [(row.first_hash, row.last_hash) for row in _ended_too_early(arn, app)]
+        wrong = _parts(_ended_too_early(arn, app))
         # What is uncovered in both snapshots is what the parts of both leave.
         lasting = holes([*_unended(arn, app.first), *_unended(arn, app.second), *wrong])
         if stream.baseline and lasting:
@@ -51,9 +51,12 @@ def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
             )
 
 
+def _parts(rows: Iterable[ShardRow]) -> list[Part]:
+    return [(row.first_hash, row.last_hash) for row in rows]
+
+
 def _unended(arn: str, snapshot: Snapshot) -> list[Part]:
-    page = snapshot.shards.get(arn, [])
-    return [(row.first_hash, row.last_hash) for row in page if not row.ended]
+    return _parts(row for row in snapshot.shards.get(arn, []) if not row.ended)
 
 
 def _unplanned(arn: str, app: AppObservation) -> Iterator[Finding]:
@@ -62,7 +65,7 @@ def _unplanned(arn: str, app: AppObservation) -> Iterator[Finding]:
     if first is None or second is None:
         return
     # Another check reports the shards that max_shards leaves without a client.
-    full = [(r.first_hash, r.last_hash) for r in app.second.unassignable(arn).values()]
+    full = _parts(app.second.unassignable(arn).values())
     if lasting := holes([*first, *second, *full]):
         yield HASH_SPACE.warning(
             arn,
@@ -163,23 +166,16 @@ def _contradicting(stream: StreamRow, app: AppObservation) -> Iterator[Finding]:
     shards: dict[tuple[str, str], list[str]] = {}
     for one in set(before).intersection(after):
         # Unparsable rows aren't missing rows; another check reports them.
-        if not one.is_missing or (stream.baseline and not app.second.corrupt):
+        if one.text != MISSING or (stream.baseline and not app.second.corrupt):
             shards.setdefault((one.severity, one.text), []).append(one.shard_id)
-    for (severity, text), ids in sorted(shards.items()):
-        names = first_three(sorted(ids))
-        if app.is_requested(arn):
-            advice = "run the doctor again in a minute, then read the leader's log"
-            yield Finding(
-                ORPHAN_SHARDS,
-                Severity[severity.upper()],
-                arn,
-                f"{names}: {text}",
-                advice,
-            )
-        else:
+    for (label, text), ids in sorted(shards.items()):
+        severity = Severity[label.upper()]
+        advice = "run the doctor again in a minute, then read the leader's log"
+        if not app.is_requested(arn):
+            severity, advice = Severity.NOTE, "the first client that starts corrects it"
             text += ", and no live client consumes the stream"
-            advice = "the first client that starts corrects it"
-            yield ORPHAN_SHARDS.note(arn, f"{names}: {text}", advice)
+        text = f"{first_three(sorted(ids))}: {text}"
+        yield Finding(ORPHAN_SHARDS, severity, arn, text, advice)
 
 
 def _unowned(arn: str, app: AppObservation) -> Iterator[Finding]:
@@ -228,21 +224,24 @@ def _unowned(arn: str, app: AppObservation) -> Iterator[Finding]:
 def stuck_hand_overs(app: AppObservation) -> Iterator[Finding]:
     """Yield findings about shards that were moving or waiting in both snapshots."""
     for stream in app.second.streams:
-        before = {r.key: r for r in app.first.shards.get(stream.arn, [])}
-        lasting: dict[str, list[tuple[ShardRow, ShardRow]]] = {}
-        for row in app.second.shards[stream.arn]:
-            was, state = before.get(row.key), app.second.state(row)
-            if was is not None and app.first.state(was) == state:
-                lasting.setdefault(state, []).append((was, row))
-        yield from _moving(stream.arn, lasting.get("moving", []), app)
-        yield from _waiting(stream.arn, lasting.get("waiting", []), app)
+        yield from _moving(stream.arn, app)
+        yield from _waiting(stream.arn, app)
 
 
-def _moving(
-    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], app: AppObservation
-) -> Iterator[Finding]:
+def _lasting(
+    arn: str, state: str, app: AppObservation
+) -> Iterator[tuple[ShardRow, ShardRow]]:
+    """Yield both rows of each shard that has a state in both snapshots."""
+    before = {row.key: row for row in app.first.shards.get(arn, [])}
+    for row in app.second.shards[arn]:
+        was = before.get(row.key)
+        if was is not None and {app.first.state(was), app.second.state(row)} == {state}:
+            yield was, row
+
+
+def _moving(arn: str, app: AppObservation) -> Iterator[Finding]:
     moves: dict[tuple[str, str], list[str]] = {}
-    for was, row in pairs:
+    for was, row in _lasting(arn, "moving", app):
         if was.epoch == row.epoch and was.owner == row.owner:
             move = row.owner, app.second.planned[row.key]
             moves.setdefault(move, []).append(row.key.shard_id)
@@ -259,14 +258,12 @@ def _moving(
         )
 
 
-def _waiting(
-    arn: str, pairs: Iterable[tuple[ShardRow, ShardRow]], app: AppObservation
-) -> Iterator[Finding]:
-    first, second = _ended(arn, app.first), _ended(arn, app.second)
+def _waiting(arn: str, app: AppObservation) -> Iterator[Finding]:
+    first, second = _unread(arn, app.first), _unread(arn, app.second)
     lasting = [
         row.key.shard_id
-        for was, row in pairs
-        if _can_start(was, first) and _can_start(row, second)
+        for was, row in _lasting(arn, "waiting", app)
+        if not (first & was.parents or second & row.parents)
     ]
     if lasting:
         yield HAND_OVERS.warning(
@@ -296,9 +293,6 @@ def repeated_claims(app: AppObservation) -> Iterator[Finding]:
             )
 
 
-def _ended(arn: str, snapshot: Snapshot) -> dict[str, bool]:
-    return {row.key.shard_id: row.ended for row in snapshot.shards.get(arn, [])}
-
-
-def _can_start(row: ShardRow, ended: dict[str, bool]) -> bool:
-    return all(ended.get(parent, True) for parent in row.parents)
+def _unread(arn: str, snapshot: Snapshot) -> set[str]:
+    """Return the ids of the shards that aren't read to their end."""
+    return {r.key.shard_id for r in snapshot.shards.get(arn, []) if not r.ended}

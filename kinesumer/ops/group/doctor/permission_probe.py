@@ -48,7 +48,7 @@ OPTIONAL = {
 # Errors that ``unusable_store()`` reports.
 TABLE_ERRORS = (CredentialsError, StateStoreMissingError, StateStoreSchemaError)
 # AWS rejects requests if the client's clock differs by five minutes.
-CLOCK_NOTE_SECONDS, CLOCK_WARNING_SECONDS, CLOCK_CRITICAL_SECONDS = 5.0, 60.0, 240.0
+CLOCK_SECONDS = tuple(zip((5.0, 60.0, 240.0), Severity, strict=True))
 _REJECTED = re.compile(r"RequestTimeTooSkewed|signature (expired|not yet)", re.I)
 CLOCK_ADVICE = "synchronize the machine's clock by NTP (chrony, systemd-timesyncd)"
 
@@ -91,14 +91,15 @@ async def probe_table(log: ProbeLog, store: DynamoStateStore, table: str) -> Non
     if error is None or isinstance(error, AccessDeniedError):
         index = store.query_not_updated_since(UNUSED_KEY.pk, "0")
         update = Write(UNUSED_KEY, NEVER, {"seen": True})
-        put = update._replace(replace=True)
-        delete = Write(UNUSED_KEY, NEVER, delete=True)
         await log.attempt("dynamodb:GetItem", name, store.get(UNUSED_KEY))
         await log.attempt("dynamodb:Query", name, store.query(UNUSED_KEY.pk))
         await log.attempt("dynamodb:Query", f"{name}, its index", index)
-        await log.attempt("dynamodb:UpdateItem", name, store.write(update))
-        await log.attempt("dynamodb:PutItem", name, store.write(put))
-        await log.attempt("dynamodb:DeleteItem", name, store.write(delete))
+        for action, write in (
+            ("dynamodb:UpdateItem", update),
+            ("dynamodb:PutItem", update._replace(replace=True)),
+            ("dynamodb:DeleteItem", Write(UNUSED_KEY, NEVER, delete=True)),
+        ):
+            await log.attempt(action, name, store.write(write))
 
 
 async def probe_stream(
@@ -235,19 +236,14 @@ def clock_skew(ahead: float, probes: Iterable[Probe]) -> Iterator[Finding]:
             yield CLOCKS.critical(subject, text, CLOCK_ADVICE)
             return
     seconds = abs(ahead)
-    if seconds < CLOCK_NOTE_SECONDS:
-        return
-    severity = Severity.NOTE
-    if seconds >= CLOCK_WARNING_SECONDS:
-        severity = Severity.WARNING
-    if seconds >= CLOCK_CRITICAL_SECONDS:
-        severity = Severity.CRITICAL
+    reached = [severity for least, severity in CLOCK_SECONDS if seconds >= least]
     side = "ahead of" if ahead > 0 else "behind"
-    yield Finding(
-        CLOCKS,
-        severity,
-        subject,
-        f"at least {seconds:.0f} s {side} AWS's; leases, heartbeats and positions "
-        "don't depend on it; signatures of requests, start times and logs do",
-        f"{CLOCK_ADVICE}; AWS rejects requests from five minutes on",
-    )
+    if reached:
+        yield Finding(
+            CLOCKS,
+            reached[-1],
+            subject,
+            f"at least {seconds:.0f} s {side} AWS's; leases, heartbeats and positions "
+            "don't depend on it; signatures of requests, start times and logs do",
+            f"{CLOCK_ADVICE}; AWS rejects requests from five minutes on",
+        )

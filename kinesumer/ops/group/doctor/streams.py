@@ -39,7 +39,7 @@ from kinesumer.ops.group.shard_reads import NOISE_MILLIS, ArrivalSample, LagSamp
 from kinesumer.ops.group.verify import UNCHECKED, Verdict
 from kinesumer.runtime.text import duration_text, first_three
 
-HOT_SHARDS, LIMITS = Check("hot shards"), Check("shard limits")
+HOT_SHARDS, LIMITS, LAG = Check("hot shards"), Check("shard limits"), Check("lag")
 POSITIONS, RETENTION = Check("positions"), Check("retention")
 # A shard with this many times the median load is uneven, if it would be near its limit
 # with this many times its load.
@@ -196,9 +196,6 @@ def _expiring(
     )
 
 
-LAG = Check("lag")
-
-
 def growing_lags(app: AppObservation) -> Iterator[Finding]:
     """Yield a finding for each stream with shards that are read too slowly."""
     for arn, stream in app.streams.items():
@@ -222,10 +219,8 @@ def _grows(app: AppObservation, stream: StreamObservation, row: ShardRow) -> boo
         return False
     if app.second.state(row) != "owned" or app.second.pause(row) is not None:
         return False  # other checks report shards that nobody reads
-    trend = find_trend(stream.first.get(row.key), after)
-    if trend.trend in (GROWING, STALLED):
-        return True
-    return moves_fast(trend.millis_per_second or 0)
+    trend, speed, _ = find_trend(stream.first.get(row.key), after)
+    return trend in (GROWING, STALLED) or moves_fast(speed or 0)
 
 
 class ConsumerObservation(NamedTuple):
@@ -244,10 +239,9 @@ async def observe_consumers(
     table: str,
     log: ProbeLog,
 ) -> ConsumerObservation | None:
-    """List the consumers of streams, and read who uses them.
+    """List the consumers of streams, as far as allowed, and read who uses them.
 
-    Returns None if the table can't be read. Streams whose consumers can't be listed are
-    left out.
+    Returns None if the table can't be read.
     """
 
     async def list_consumers(name: str) -> tuple[str, list[StreamConsumer]]:

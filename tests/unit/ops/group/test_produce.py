@@ -313,7 +313,7 @@ async def test_an_incomplete_line_is_dropped_when_stopped(
     end = os.open(pipe, os.O_RDWR)
     os.write(end, b"one\ntw")
     lines = InputLines(str(pipe))
-    assert await anext(lines) == [b"one"]
+    assert await anext(aiter(lines)) == [b"one"]
     lines.stop()
     assert [portion async for portion in lines] == []
     os.close(end)
