@@ -102,33 +102,16 @@ def test_shards_and_throughput_of_each_label(live: EmbeddedAws, run: Run) -> Non
     assert plan["assignor"] == "range"
     assert plan["age_seconds"] >= 0
     assert plan["reasons"][0].startswith("the assignor range gives each client")
+    about = {"version": 1, "app": "a", "table": "kinesumer-state-store", "by": "label"}
+    both = {"cluster": "zone-a", "shards": 2, "bytes_per_second": rate}
+    counts = {"fewest_of_a_client": 2, "most_of_a_client": 2, "fair_shards": 2.0}
     assert found == {
-        "version": 1,
-        "app": "a",
-        "table": "kinesumer-state-store",
-        "by": "label",
+        **about,
         "shards": 2,
         "bytes_per_second": rate,
         "unowned": 0,
-        "clusters": [
-            {
-                "cluster": "zone-a",
-                "clients": 1,
-                "shards": 2,
-                "bytes_per_second": rate,
-                "fair_shards": 2.0,
-                "fewest_of_a_client": 2,
-                "most_of_a_client": 2,
-            }
-        ],
-        "clients": [
-            {
-                "client_id": "one",
-                "cluster": "zone-a",
-                "shards": 2,
-                "bytes_per_second": rate,
-            }
-        ],
+        "clusters": [{**both, **counts, "clients": 1}],
+        "clients": [{**both, "client_id": "one"}],
         "problems": [],
     }
     text = run("distribution", "--app=a", "--by=zone", "--no-throughput").stdout

@@ -82,11 +82,8 @@ def test_an_incident_of_shards_names_the_shards_and_who_reports_them() -> None:
 def test_the_worst_kinds_come_first_and_a_duration_may_be_unknown() -> None:
     lines = "corrupt-aggregate 1000 3 0\nkms 1000 1 0 disabled\nstalled 1000 1 -"
     found = texts(member("a", incidents=lines), now=None)
-    assert [text.partition(": ")[0] for text in found] == [
-        "stream orders",
-        "a",
-        "stream orders",
-    ]
+    stream = "stream orders"
+    assert [text.partition(": ")[0] for text in found] == [stream, "a", stream]
     assert found[0] == (
         f"stream orders: disabled: {IncidentKind.KMS.meaning} "
         "(reported by a, noted once)"
@@ -149,9 +146,7 @@ def test_an_error_and_an_age_may_be_unknown() -> None:
 
 
 def test_few_failing_calls_are_not_rounded_to_none() -> None:
-    assert explained(failing(text="0 900 9999 9999 1 0 0")).startswith(
-        "1 % of 9,999 calls"
-    )
+    assert "1 % of 9,999 calls" in explained(failing(text="0 900 9999 9999 1 0 0"))
 
 
 def test_failures_of_other_streams_are_left_out() -> None:
@@ -163,8 +158,7 @@ def test_failures_of_other_streams_are_left_out() -> None:
         assert found is not None
         assert found.failed_calls == failed
     found = failures_of_group([client])
-    assert found is not None
-    assert found.failed_calls == 3
+    assert found is not None and found.failed_calls == 3
     assert failures_of_group([member("b")]) is None
 
 
@@ -275,7 +269,6 @@ BILLING = ConsumerUse("billing", ["a"], POLLERS)
 FLEET = snapshot(members=MEMBERS)
 OBSERVATION = observe(None, FLEET, NO_LAGS, 0.0)
 REPORT = report("app", "table", OBSERVATION)
-PROBLEM = f"b, d poll instead of fan-out billing: {DENIED}"
 
 
 def test_the_clients_of_each_consumer_are_told_apart_from_those_that_poll() -> None:
@@ -286,12 +279,6 @@ def test_the_clients_of_each_consumer_are_told_apart_from_those_that_poll() -> N
         "fan-out audit (1 client)",
         "fan-out billing (1 client, 2 poll instead)",
     ]
-
-
-def test_status_shows_who_polls_instead_and_why() -> None:
-    [stream] = REPORT.streams
-    assert stream.fan_out[1] == BILLING
-    assert REPORT.problems == [f"stream orders: {PROBLEM}"]
 
 
 def test_metrics_count_the_clients_of_each_consumer() -> None:

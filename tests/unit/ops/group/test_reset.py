@@ -11,7 +11,7 @@ from kinesumer.coordination.startup_checks import check_group
 from kinesumer.errors import AccessDeniedError, GroupBusyError, KinesumerError
 from kinesumer.model.rows import Key
 from kinesumer.ops.group import changes
-from kinesumer.ports import Compare, Write
+from kinesumer.ports import Compare, StateStore, Write
 from kinesumer.wire import rows
 from tests.support.clients import reader
 from tests.support.faulty import FaultyStore
@@ -30,6 +30,12 @@ async def put(world: World, pk: str, sk: str, **values: Any) -> None:
     await world.table.write(Write(Key(pk, sk), Compare("pk", "absent"), values))
 
 
+async def reset(
+    world: World, store: StateStore | None = None, *, with_go: bool = False
+) -> changes.Inventory:
+    return await changes.reset(world.context("operator", store=store), with_go=with_go)
+
+
 def remaining_keys(world: World) -> list[tuple[str, str]]:
     """Return the keys of all remaining rows."""
     partitions = world.table._partitions
@@ -38,9 +44,8 @@ def remaining_keys(world: World) -> list[tuple[str, str]]:
 
 async def test_clients_begin_as_new_after_a_reset(world: World) -> None:
     await consumed(world)
-    context = world.context("operator")
-    await changes.require_idle(context, with_go=False)
-    inventory = await changes.reset(context, with_go=False)
+    await changes.require_idle(world.context("operator"), with_go=False)
+    inventory = await reset(world)
     assert (inventory.shards, len(inventory.members), inventory.rows) == (1, 1, 5)
     assert inventory.streams[0].positions == 1
     assert remaining_keys(world) == []
@@ -57,7 +62,7 @@ async def test_rows_are_deleted_before_the_rows_that_name_them(world: World) -> 
             deleted.append(write.key)
 
     world.table.on_write.append(note)
-    await changes.reset(world.context("operator"), with_go=False)
+    await reset(world)
     arn = world.kinesis.stream("orders").arn
     assert [key.pk for key in deleted].index(f"shard#{APP}#{arn}") < deleted.index(
         rows.stream_key(APP, arn)
@@ -72,7 +77,7 @@ async def test_other_apps_keep_their_rows(world: World) -> None:
     await put(world, "member#app2", "c1", session="s")
     await put(world, "check_point#app2#orders", P, sequence_number="5")
     others = [key for key in remaining_keys(world) if key not in mine]
-    await changes.reset(world.context("operator"), with_go=True)
+    await reset(world, with_go=True)
     assert remaining_keys(world) == others
 
 
@@ -81,19 +86,19 @@ async def test_corrupt_rows_are_deleted_too(world: World) -> None:
     await put(world, f"shard#{APP}#odd", "what", epoch="x")
     await put(world, f"member#{APP}", "c1", dead=True)
     await put(world, f"leader#{APP}", "leader", session=5)
-    await changes.reset(world.context("operator"), with_go=False)
+    await reset(world)
     assert remaining_keys(world) == []
 
 
 async def test_positions_of_go_are_counted_and_kept_by_default(world: World) -> None:
     await consumed(world)
     await put(world, f"check_point#{APP}#orders", P, sequence_number="5")
-    context = world.context("operator")
-    assert (await changes.read_inventory(context)).go_positions == 1
-    await changes.reset(context, with_go=False)
+    found = await changes.read_inventory(world.context("operator"))
+    assert found.go_positions == 1
+    await reset(world)
     assert remaining_keys(world) == [(f"check_point#{APP}#orders", P)]
     await put(world, f"group#{APP}", f"stream#{world.kinesis.stream('orders').arn}")
-    await changes.reset(context, with_go=True)
+    await reset(world, with_go=True)
     assert remaining_keys(world) == []
 
 
@@ -108,10 +113,9 @@ class UndeletableRows(FaultyStore):
 
 async def test_an_error_during_a_reset_says_what_to_do(world: World) -> None:
     await consumed(world)
-    context = world.context("operator", store=UndeletableRows(world.table))
     with pytest.raises(KinesumerError, match=r"DeleteItem.* run it again"):
-        await changes.reset(context, with_go=False)
-    await changes.reset(world.context("operator"), with_go=False)
+        await reset(world, UndeletableRows(world.table))
+    await reset(world)
     assert remaining_keys(world) == []
 
 
@@ -129,9 +133,8 @@ async def test_a_reset_waits_for_the_lease_of_a_killed_client(world: World) -> N
     world.put("a")
     await world.until(lambda: client.texts == ["a"])
     client.kill()
-    context = world.context("operator")
-    await changes.require_idle(context, with_go=False)
-    await changes.reset(context, with_go=False)
+    await changes.require_idle(world.context("operator"), with_go=False)
+    await reset(world)
     assert remaining_keys(world) == []
 
 
@@ -139,12 +142,11 @@ async def test_a_client_that_starts_before_the_mark_stops_the_reset(
     world: World,
 ) -> None:
     await consumed(world)
-    context = world.context("operator")
-    await changes.require_idle(context, with_go=False)
+    await changes.require_idle(world.context("operator"), with_go=False)
     client = world.client("c2")
     await world.until(lambda: "c2" in world.members())
     with pytest.raises(GroupBusyError, match="c2; nothing was deleted"):
-        await changes.reset(context, with_go=False)
+        await reset(world)
     world.put("c")
     await world.until(lambda: client.texts == ["c"])
 
@@ -152,9 +154,8 @@ async def test_a_client_that_starts_before_the_mark_stops_the_reset(
 async def test_a_client_that_starts_after_the_mark_is_refused(world: World) -> None:
     await consumed(world)
     store = FaultyStore(world.table)
-    context = world.context("operator", store=store)
     store.latency = 1.0
-    resets = asyncio.ensure_future(changes.reset(context, with_go=False))
+    resets = asyncio.ensure_future(reset(world, store))
     await world.until(lambda: any("resetting" in w.set for w in store.sent))
     await asyncio.sleep(2)
     client = world.client("c2")
@@ -172,9 +173,8 @@ async def test_an_interrupted_reset_is_completed_by_the_next(
 ) -> None:
     await consumed(world)
     store = FaultyStore(world.table)
-    context = world.context("operator", store=store)
     store.latency = 1.0
-    resets = asyncio.ensure_future(changes.reset(context, with_go=False))
+    resets = asyncio.ensure_future(reset(world, store))
     await world.until(lambda: any(w.delete for w in store.sent))
     resets.cancel()
     await asyncio.wait([resets])
@@ -186,6 +186,6 @@ async def test_an_interrupted_reset_is_completed_by_the_next(
         GroupBusyError, match="if that command was interrupted, run it again"
     ):
         await check_group(world.context("c2"), None)
-    await changes.require_idle(context, with_go=False)
-    await changes.reset(context, with_go=False)
+    await changes.require_idle(world.context("operator", store=store), with_go=False)
+    await reset(world, store)
     assert remaining_keys(world) == []

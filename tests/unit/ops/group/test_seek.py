@@ -21,6 +21,24 @@ from tests.support.operator import HIGH, LOW, MERGED, BeforeSeek, Operator, P, r
 from tests.support.row_edits import spoil
 from tests.support.world import APP, ARN, World
 
+
+async def plan(
+    operator: Operator, to: Start = Start.TRIM_HORIZON, shard_id: str | None = None
+) -> seek.SeekPlan:
+    return await seek.plan_seek(operator.context, operator.stream, to, shard_id)
+
+
+def ready(operator: Operator) -> set[str]:
+    """Return the ids of the shards that are ready."""
+    return {shard_id for shard_id, row in operator.rows.items() if row.ready}
+
+
+async def created(world: World, store: FaultyStore | None = None) -> Operator:
+    operator = Operator(world, store)
+    await operator.create_group()
+    return operator
+
+
 # --- seeks of a stream ---
 
 
@@ -36,13 +54,8 @@ async def test_a_seek_back_reads_ended_shards_again_parents_first(world: World) 
     assert {row.key.shard_id: row for row in seeked} == operator.rows
     for shard_id, row in operator.rows.items():
         assert row.epoch == before[shard_id].epoch + 1
-        assert (row.start, row.position, row.ended, row.claim) == (
-            Start.TRIM_HORIZON,
-            None,
-            False,
-            "",
-        )
-        assert row.ready is (shard_id == P)
+        assert (row.start, row.position) == (Start.TRIM_HORIZON, None)
+        assert (row.ended, row.claim, row.ready) == (False, "", shard_id == P)
     # A seek keeps the owner: it may still deliver records, and then releases the shard.
     assert operator.rows[MERGED].owner == "s-c1"
 
@@ -71,16 +84,11 @@ async def test_a_seek_to_latest_goes_to_a_time_that_kinesis_has_reached(
 
 
 async def test_shards_without_a_row_get_the_position_too(world: World) -> None:
-    operator = Operator(world)
-    await operator.create_group()
+    operator = await created(world)
     world.kinesis.split("orders", P)
     await operator.seek(Start.LATEST)
     assert len({row.start for row in operator.rows.values()}) == 1
-    assert {shard_id: row.ready for shard_id, row in operator.rows.items()} == {
-        P: True,
-        LOW: False,
-        HIGH: False,
-    }
+    assert (set(operator.rows), ready(operator)) == ({P, LOW, HIGH}, {P})
 
 
 async def test_unlisted_shards_are_unchanged(world: World) -> None:
@@ -89,21 +97,14 @@ async def test_unlisted_shards_are_unchanged(world: World) -> None:
     del world.kinesis.stream("orders").shards[P]
     await operator.seek(Start.TRIM_HORIZON)
     assert operator.rows[P] == before[P]
-    assert {i: row.ready for i, row in operator.rows.items()} == {
-        P: True,
-        LOW: True,
-        HIGH: True,
-        MERGED: False,
-    }
+    assert ready(operator) == {P, LOW, HIGH}
 
 
 async def test_a_row_that_changes_meanwhile_is_seeked_as_it_is_then(
     world: World,
 ) -> None:
     operator = await resharded(world)
-    planned = await seek.plan_seek(
-        operator.context, operator.stream, Start.TRIM_HORIZON
-    )
+    planned = await plan(operator)
     await operator.change(MERGED, epoch=8, owner="s-c2", owner_id="c2", ended=True)
     await seek.seek(operator.context, planned)
     row = operator.rows[MERGED]
@@ -117,7 +118,7 @@ async def test_a_shard_that_ends_before_it_is_seeked_remains_ended(
     world: World, to: Start, shard_id: str | None
 ) -> None:
     operator = await resharded(world)
-    planned = await seek.plan_seek(operator.context, operator.stream, to, shard_id)
+    planned = await plan(operator, to, shard_id)
     await operator.change(MERGED, epoch=8, ended=True)
     assert await seek.seek(operator.context, planned) == []
     assert operator.rows[MERGED].ended
@@ -125,7 +126,7 @@ async def test_a_shard_that_ends_before_it_is_seeked_remains_ended(
 
 async def seek_and_find_conflicts(operator: Operator, to: Start) -> list[ShardRow]:
     """Seek, and return the shards that a concurrent seek moved."""
-    planned = await seek.plan_seek(operator.context, operator.stream, to)
+    planned = await plan(operator, to)
     seeked = await seek.seek(operator.context, planned)
     return await seek.conflicting_seeks(operator.context, [planned], seeked)
 
@@ -178,11 +179,8 @@ async def test_a_child_is_opened_if_its_parents_end_before_it_is_seeked(
 async def test_children_created_since_the_plan_are_seeked_with_their_parent(
     world: World,
 ) -> None:
-    operator = Operator(world)
-    await operator.create_group()
-    planned = await seek.plan_seek(
-        operator.context, operator.stream, Start.TRIM_HORIZON
-    )
+    operator = await created(world)
+    planned = await plan(operator)
     world.kinesis.split("orders", P)
     await sync_shards(operator.context, world.open(world.kinesis.source("orders")))
     await operator.change(P, ended=True)
@@ -190,18 +188,14 @@ async def test_children_created_since_the_plan_are_seeked_with_their_parent(
         await operator.change(shard_id, ready=True, sequence_number="5")
     seeked = await seek.seek(operator.context, planned)
     assert {row.key.shard_id for row in seeked} == {P, LOW, HIGH}
-    assert {i: (row.ready, row.position) for i, row in operator.rows.items()} == {
-        P: (True, None),
-        LOW: (False, None),
-        HIGH: (False, None),
-    }
+    assert ready(operator) == {P}
+    assert {row.position for row in operator.rows.values()} == {None}
 
 
 async def test_a_child_isnt_opened_while_a_parent_of_it_has_no_row_yet(
     world: World,
 ) -> None:
-    operator = Operator(world)
-    await operator.create_group()
+    operator = await created(world)
     world.kinesis.split("orders", P)
     world.kinesis.split("orders", LOW)
     # As after a crash of the leader: the last child has a row, its parent LOW has none.
@@ -216,8 +210,7 @@ async def test_a_child_isnt_opened_while_a_parent_of_it_has_no_row_yet(
 
 async def test_a_seek_whose_response_is_lost_is_repeated(world: World) -> None:
     store = FaultyStore(world.table)
-    operator = Operator(world, store)
-    await operator.create_group()
+    operator = await created(world, store)
     await operator.change(P, sequence_number="5")
     store.spoil("unanswered", "epoch")
     [row] = await operator.seek(Start.TRIM_HORIZON)
@@ -229,9 +222,7 @@ async def test_a_plan_writes_nothing(world: World) -> None:
     operator = await resharded(world)
     await operator.join("c1")
     world.table.on_write.append(lambda *_: pytest.fail("written"))
-    planned = await seek.plan_seek(
-        operator.context, operator.stream, Start.TRIM_HORIZON
-    )
+    planned = await plan(operator)
     assert {step.row.key.shard_id: step.row for step in planned.steps} == operator.rows
 
 
@@ -279,8 +270,7 @@ async def test_one_shard_that_waits_for_its_parents_still_waits(world: World) ->
 
 
 async def test_a_position_needs_its_shard(world: World) -> None:
-    operator = Operator(world)
-    await operator.create_group()
+    operator = await created(world)
     with pytest.raises(ConfigurationError, match="name the shard"):
         await operator.seek(Position("5"))
 
@@ -294,8 +284,7 @@ async def test_a_stream_that_isnt_listed_yet_isnt_seeked(world: World) -> None:
 
 
 async def test_a_recreated_stream_isnt_seeked(world: World) -> None:
-    operator = Operator(world)
-    await operator.create_group()
+    operator = await created(world)
     await spoil(world, rows.stream_key(APP, ARN), stream_created_at="5.0")
     with pytest.raises(StreamRecreatedError):
         await operator.seek(Start.TRIM_HORIZON)

@@ -183,22 +183,22 @@ async def test_latest_is_resolved_once(world: World) -> None:
     assert await reading == [b"a"]
 
 
-async def test_expired_records_are_reported(world: World) -> None:
-    orders = Orders(world)
-    orders.put(b"a")
-    orders.source.iterator_errors = [TrimmedPositionError("gone")]
-    start = Start(type="AT_TIMESTAMP", timestamp=1.0)
-    assert await orders.tail(1, start) == [b"a"]
-    assert orders.messages == ["records older than the retention were lost: gone"]
-
-
-async def test_the_children_of_a_missing_shard_are_read(world: World) -> None:
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (TrimmedPositionError("x"), "records older than the retention were lost: x"),
+        (ShardMissingError("no such shard"), "no such shard"),
+    ],
+)
+async def test_what_is_lost_is_reported_and_reading_goes_on(
+    world: World, error: KinesumerError, message: str
+) -> None:
     orders = Orders(world)
     orders.split()
     orders.put(b"a")
-    orders.source.iterator_errors = [ShardMissingError("no such shard")]
-    assert await orders.tail(1) == [b"a"]
-    assert orders.messages == ["no such shard"]
+    orders.source.iterator_errors = [error]
+    assert await orders.tail(1, TIME) == [b"a"]
+    assert orders.messages == [message]
 
 
 HALF = HASH_KEYS // 2
