@@ -161,7 +161,7 @@ class LineProducer:
         self._records = 0
         # The lines that Kinesis hasn't accepted yet, as far as this object knows.
         self._pending: deque[tuple[int, PutFuture]] = deque()
-        self._adding: int | None = None  # the line that waits for memory
+        self._failed: list[int] = []  # the lines that failed with the whole producer
         self._not_put: list[FailedLines] = []
         self._now = asyncio.get_running_loop().time
         self._started = self._now()
@@ -188,14 +188,11 @@ class LineProducer:
             # The message of PutFailedError is for callers of the library.
             is_put_failure = isinstance(failure, PutFailedError)
             reason = str(failure.__cause__ if is_put_failure else failure)
-            self._fail_pending(reason)
-        return ProduceResult(
-            self.lines,
-            self._producer.counts,
-            self._not_put,
-            reason,
-            self._now() - self._started,
-        )
+            self._take_results()  # all have come
+            for first, last in _number_ranges(self._failed):
+                self._fail(FailedLines(first, last, reason))
+        counts, seconds = self._producer.counts, self._now() - self._started
+        return ProduceResult(self.lines, counts, self._not_put, reason, seconds)
 
     def stop(self) -> None:
         """Stop reading lines; the lines already read are put."""
@@ -219,30 +216,21 @@ class LineProducer:
             self._fail(FailedLines(self.lines, self.lines, reason))
         elif isinstance(entry, Entry):
             self._records += 1
-            self._adding = self.lines
+            self._failed.append(self.lines)  # until the producer has memory for it
             future = await self._producer.add(entry)
-            self._adding = None
+            self._failed.remove(self.lines)
             self._pending.append((self.lines, future))
             self._take_results()
 
     def _take_results(self) -> None:
-        """Take the first results, as far as they have arrived.
-
-        Raise PutFailedError unless Kinesis has refused only the line itself.
-        """
+        """Take the first results, as far as they have arrived."""
         while self._pending and self._pending[0][1].done():
-            line, future = self._pending[0]
+            line, future = self._pending.popleft()
             error = future.exception()
-            if error is not None and not self._note_refusal(line, error):
-                raise error
-            self._pending.popleft()
-
-    def _note_refusal(self, line: int, error: PutFailedError) -> bool:
-        """Return whether Kinesis has refused only the line itself. If so, report it."""
-        is_refused = isinstance(error.__cause__, RecordRefusedError)
-        if is_refused:
-            self._fail(FailedLines(line, line, error.records[0].reason))
-        return is_refused
+            if error is not None and isinstance(error.__cause__, RecordRefusedError):
+                self._fail(FailedLines(line, line, error.records[0].reason))
+            elif error is not None:
+                self._failed.append(line)
 
     async def _pace(self) -> None:
         if self._rate is None:
@@ -251,17 +239,6 @@ class LineProducer:
         if due - self._now() > PACE_SECONDS:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), due - self._now())
-
-    def _fail_pending(self, reason: str) -> None:
-        numbers = []
-        for line, future in self._pending:
-            error = future.exception()
-            if error is not None and not self._note_refusal(line, error):
-                numbers.append(line)
-        if self._adding is not None:
-            numbers.append(self._adding)
-        for first, last in _number_ranges(numbers):
-            self._fail(FailedLines(first, last, reason))
 
     def _fail(self, lines: FailedLines) -> None:
         self._not_put.append(lines)

@@ -73,12 +73,6 @@ def test_an_unreachable_sts_is_a_note(
     assert "without it, clocks aren't compared" in shown
 
 
-def test_doctor_fails_for_an_unknown_app(orders: EmbeddedAws, run: Run) -> None:
-    result = run(*EXAMINE)
-    assert result.exit_code == 1
-    assert "knows no app 'a'" in result.stderr
-
-
 def test_an_app_is_examined_without_permission_to_write(
     stopped_app: EmbeddedAws, run: Run
 ) -> None:

@@ -20,7 +20,7 @@ import pytest
 
 from kinesumer.ops.cli.main import cli, one_line
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import CONSUME, Run, error_text, report
+from tests.integration.ops.cli.conftest import Run, error_text, report
 
 OTHER = "210987654321"
 TABLE = "kinesumer-state-store"
@@ -106,9 +106,14 @@ MISSING = [
         "No stream 'orders' in account 000000000000, eu-west-1. Check the name, the "
         "account and the region in its ARN.",
     ),
-    ("status --app=nobody", f"table {TABLE} knows no app 'nobody'"),
-    ("status --app=nobody --watch", f"table {TABLE} knows no app 'nobody'"),
-    ("lag --app=nobody", f"table {TABLE} knows no app 'nobody'"),
+    *(
+        (f"{command} --app=nobody", f"table {TABLE} knows no app 'nobody'")
+        for command in (
+            *("status", "status --watch", "lag", "export"),
+            "doctor --interval=1",
+        )
+    ),
+    ("distribution --app=nobody", "the state store knows no app 'nobody'"),
     (
         f"consume {THEIRS} --app=a",
         f"access denied: kinesis:DescribeStreamSummary on {THEIRS}",
@@ -259,15 +264,6 @@ def test_a_seek_into_the_future_says_both_times(
     error = error_text(result)
     assert f"the start {future:%Y-%m-%dT%H:%M:%SZ} is in the future" in error
     assert "because Kinesis's time is 2" in error
-
-
-def test_a_recreated_stream(stopped_app: EmbeddedAws, run: Run) -> None:
-    stopped_app.delete_stream("orders")
-    stopped_app.advance(10)
-    stopped_app.create_stream("orders")
-    result = run(*CONSUME)
-    assert result.exit_code == 1
-    assert "created again" in result.stderr.splitlines()[-1]
 
 
 # --- output ---------------------------------------------------------------------------

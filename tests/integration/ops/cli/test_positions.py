@@ -155,9 +155,6 @@ def test_an_import_needs_a_confirmation(numbers: list[str], run: Run) -> None:
     refused = run("import", *KCL, "--app=a")
     assert refused.exit_code == 2
     assert "pass --yes" in error_text(refused)
-    refused = run("export", "--app=a")
-    assert refused.exit_code == 1
-    assert "knows no app 'a'" in error_text(refused)
 
 
 def test_positions_are_exported_to_the_fleets_leases(

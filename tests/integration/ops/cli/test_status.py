@@ -181,11 +181,6 @@ def test_shards_and_throughput_of_a_kcl_fleet(aws: EmbeddedAws, run: Run) -> Non
     ]
 
 
-def test_distribution_needs_a_known_app(aws: EmbeddedAws, run: Run) -> None:
-    aws.create_table()
-    assert "knows no app 'a'" in error_text(run("distribution", "--app=a"))
-
-
 # --- health: the recipes' tests run it beside real clients ----------------------------
 
 

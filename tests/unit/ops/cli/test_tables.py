@@ -6,17 +6,16 @@ import io
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace as replace_rows
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args, get_origin
 
+import msgspec
 import pytest
+from msgspec.structs import fields
 from rich.cells import cell_len
 
-from kinesumer.model.positions import Position
 from kinesumer.model.reports import Load
 from kinesumer.model.rows import GroupRow, LeaderRow, ShardRow
-from kinesumer.model.streams import ShardKey
 from kinesumer.ops.cli import console
 from kinesumer.ops.cli.console import Names, print_lines, progress
 from kinesumer.ops.cli.tables import (
@@ -25,17 +24,11 @@ from kinesumer.ops.cli.tables import (
     status_picture,
     status_tables,
 )
-from kinesumer.ops.group.distribution import (
-    BusyShard,
-    ClientSpread,
-    ClusterSpread,
-    DistributionReport,
-)
-from kinesumer.ops.group.lag import LagReport, Lags, ShardLag, StreamLag
-from kinesumer.ops.group.loads import PlanReport, Rates
+from kinesumer.ops.group.distribution import DistributionReport
+from kinesumer.ops.group.lag import LagReport, Lags
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
-from kinesumer.ops.group.status import report
+from kinesumer.ops.group.status import GroupReport, report
 from tests.support.doctor import ARN, member, row, snapshot
 from tests.support.shares import stored_loads
 from tests.unit.ops.group.test_status import SNAPSHOT, status
@@ -141,97 +134,57 @@ def test_a_distribution_by_load_shows_work_instead_of_fair_numbers(capsys: Any) 
     assert "plan by load, 2 min old" in text
 
 
-LATE: dict[str, Any] = {
+# The fields of reports, by name or by type, with values whose texts are long.
+NAMED: dict[str, Any] = {
+    "stream_arn": LONG_ARN,
+    "shard_id": "shardId-000000000000",
+    "sequence_number": "4" * 56,
     "millis_behind_latest": 5_900_000,
     "records_behind": 12_345_678,
-    "records_exact": False,
-    "millis_per_second": -1000.0,
+    "retention_hours": 8760,
     "seconds_to_catch_up": 86_000.0,
+    "caught_up": False,
+    "records_exact": False,
+    "state": "orphaned",
+    "trend": "falling",
+    "assignor": "load",
+    "age_seconds": 123.4,
+    "by": "label",
+    "start": "TRIM_HORIZON",
+    "bytes_per_second": 1e9,
+    "share": 0.1234,
+    "work_share": 0.1234,
+    "load_share": 100.03,
+    "states": {"orphaned": 1},
+    "failures": None,
+    "range": None,
+    "paused": False,
 }
+TYPED: dict[Any, Any] = {str: LONG_IDS[1], int: 10_000, float: 1234.5, bool: True}
+
+
+def full(kind: Any, name: str = "") -> Any:
+    """Return a report, or a part of one, all fields of which have long values."""
+    if name in NAMED:
+        return NAMED[name]
+    if get_origin(kind) is list:
+        return [full(get_args(kind)[0])]
+    kind = next(iter(get_args(kind)), kind)  # X of X | None
+    if not issubclass(kind, msgspec.Struct):
+        return TYPED[kind]
+    return kind(**{one.name: full(one.type, one.name) for one in fields(kind)})
 
 
 def show_long_status() -> None:
-    rows = [
-        row(0, LONG_IDS[0], position=Position("4" * 56)),
-        row(1, LONG_IDS[1], position=Position("4" * 56, 7)),
-    ]
-    keys = [ShardKey(LONG_ARN, f"shardId-{at:012}") for at in range(2)]
-    rows = [each._replace(key=key) for each, key in zip(rows, keys, strict=True)]
-    found = snapshot(rows, [member(name, state="degraded") for name in LONG_IDS[1:]])
-    [stream] = found.streams
-    found = replace_rows(
-        found, streams=[stream._replace(arn=LONG_ARN)], shards={LONG_ARN: rows}
-    )
-    ages = {f"session of {name}": 1234.5 for name in LONG_IDS}
-    lags = Lags(dict.fromkeys(keys, 5_900_000), {LONG_ARN: "denied " * 30})
-    print_lines(status_tables(report("app", "table", FleetView(found, ages, lags))))
+    print_lines(status_tables(full(GroupReport)))
 
 
 def show_long_lag() -> None:
-    shards = [
-        ShardLag(
-            shard_id=f"shardId-{number:012}",
-            state="orphaned",
-            paused=False,
-            owner=LONG_IDS[0],
-            trend=trend,
-            problem=problem,
-            **LATE,
-        )
-        for number, trend, problem in ((0, "falling", None), (1, "stalled", "p " * 99))
-    ]
-    stream = StreamLag(
-        stream_arn=LONG_ARN,
-        retention_hours=8760,
-        shards=shards,
-        trend="falling",
-        problem=None,
-        **LATE,
-    )
-    found = LagReport(
-        app="an-app-" * 8,
-        table="a-long-name-of-a-table-" * 4,
-        seconds=60.04,
-        streams=[stream],
-        problems=[f"{LONG_ARN}: denied"],
-    )
-    print_lines(lag_tables(found))
+    print_lines(lag_tables(full(LagReport)))
 
 
 def show_long_distribution() -> None:
-    work: dict[str, Any] = {
-        "load": Rates(123_456_789.0, 123_456.0, 0.123456),
-        "work_share": 0.1234,
-    }
-    figures = {"shards": 10_000, "bytes_per_second": 1e9, "load_share": 100.03, **work}
-    cluster = ClusterSpread(
-        cluster=LONG_IDS[0],
-        clients=1_000,
-        fair_shards=3333.33,
-        fewest_of_a_client=9_000,
-        most_of_a_client=10_000,
-        **figures,
-    )
-    client = ClientSpread(client_id=LONG_IDS[0], cluster=LONG_IDS[1], **figures)
-    shard = BusyShard(
-        shard_id="shardId-000000000000",
-        stream_arn=LONG_ARN,
-        hot=True,
-        owner=LONG_IDS[0],
-        **work,
-    )
-    found = DistributionReport(
-        by="label",
-        shards=10_000,
-        bytes_per_second=1e9,
-        clusters=[cluster],
-        clients=[client],
-        plan=PlanReport("load", 123.4, ["it " * 50]),
-        busiest_shards=[shard],
-        unowned=3,
-        problems=[],
-    )
-    show_distribution(f"app {LONG_IDS[2]}", found)
+    show_distribution(f"app {LONG_IDS[2]}", full(DistributionReport))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +210,7 @@ def test_a_wide_output_shows_whole_names(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     show_long_distribution()
-    assert LONG_IDS[0] in capsys.readouterr().out
+    assert LONG_IDS[1] in capsys.readouterr().out
 
 
 def test_of_several_names_the_longest_is_shortened_first() -> None:
