@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any
 
 import click
@@ -19,53 +20,41 @@ from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerErro
 from kinesumer.runtime.extras import package_version
 from kinesumer.runtime.text import escape_unprintable
 
-# Each command's module (in this package, unless it has dots), name, and summary. The
-# summaries are here so that the help doesn't import all commands with AWS's SDK.
+# Each command's module (in this package, unless it has dots), and its summary, which is
+# here so that the help doesn't import all commands with AWS's SDK.
 COMMANDS = {
-    "init": ("group_changes:init", "Create or verify the state store's table."),
-    "consume": ("consume:consume", "Write records of streams to standard output."),
-    "status": ("status:status", "Show which client consumes what, and the lag."),
-    "apps": ("status:apps", "List every app of a table."),
-    "health": ("status:health", "Check for a probe that one client is alive."),
-    "dashboard": ("serve:dashboard", "Serve a page that shows the fleet."),
-    "metrics": ("serve:metrics", "Serve metrics of fleets for Prometheus."),
-    "lag": ("status:lag", "Show each shard's lag, and how it develops."),
-    "doctor": ("doctor:doctor", "Find problems, and say what to do."),
-    "verify": ("doctor:verify", "Compare stored positions with the stream."),
-    "distribution": (
-        "status:distribution",
-        "Show how shards are spread over clients and clusters.",
-    ),
-    "pause": (
-        "group_changes:pause",
-        "Stop consuming a shard, a stream or all streams.",
-    ),
-    "resume": ("group_changes:resume", "End a pause."),
-    "drain": ("group_changes:drain", "Move a client's shards to the other clients."),
-    "seek": ("group_changes:seek", "Move an app's positions, also while clients run."),
-    "reset": ("group_changes:reset", "Delete all rows of an app."),
-    "tail": (
-        "consume:tail",
-        "Write a stream's records as they arrive, without a group.",
-    ),
-    "fan-out": (
-        "fan_out:fan_out",
-        "List, register and deregister consumers of a stream.",
-    ),
-    "produce": ("produce:produce", "Put lines into a stream, for tests."),
-    "dlq": ("dlq:dlq", "List, show and put back dead letters."),
-    "export": ("positions:export", "Export an app's positions: to a file, or to KCL."),
-    "import": ("positions:import_", "Import positions: from a file, or from KCL."),
+    "init": ("group_changes", "Create or verify the state store's table."),
+    "consume": ("consume", "Write records of streams to standard output."),
+    "status": ("status", "Show which client consumes what, and the lag."),
+    "apps": ("status", "List every app of a table."),
+    "health": ("status", "Check for a probe that one client is alive."),
+    "dashboard": ("serve", "Serve a page that shows the fleet."),
+    "metrics": ("serve", "Serve metrics of fleets for Prometheus."),
+    "lag": ("status", "Show each shard's lag, and how it develops."),
+    "doctor": ("doctor", "Find problems, and say what to do."),
+    "verify": ("doctor", "Compare stored positions with the stream."),
+    "distribution": ("status", "Show how shards are spread over clients and clusters."),
+    "pause": ("group_changes", "Stop consuming a shard, a stream or all streams."),
+    "resume": ("group_changes", "End a pause."),
+    "drain": ("group_changes", "Move a client's shards to the other clients."),
+    "seek": ("group_changes", "Move an app's positions, also while clients run."),
+    "reset": ("group_changes", "Delete all rows of an app."),
+    "tail": ("consume", "Write a stream's records as they arrive, without a group."),
+    "fan-out": ("fan_out", "List, register and deregister consumers of a stream."),
+    "produce": ("produce", "Put lines into a stream, for tests."),
+    "dlq": ("dlq", "List, show and put back dead letters."),
+    "export": ("positions", "Export an app's positions: to a file, or to KCL."),
+    "import": ("positions", "Import positions: from a file, or from KCL."),
     "local": (
-        "kinesumer.testing.embedded_aws.command:local",
+        "kinesumer.testing.embedded_aws.command",
         "Serve Kinesis, DynamoDB and STS on this machine.",
     ),
     "demo": (
-        "kinesumer.testing.trial.demo:demo",
+        "kinesumer.testing.trial.demo",
         "Run a group through faults, and check that nothing is lost.",
     ),
     "acceptance": (
-        "kinesumer.testing.trial.acceptance.command:acceptance",
+        "kinesumer.testing.trial.acceptance.command",
         "Check on your AWS account what the library promises.",
     ),
 }
@@ -89,9 +78,9 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        module, name = COMMANDS[cmd_name][0], cmd_name.replace("-", "_")
         path = module if "." in module else f"kinesumer.ops.cli.{module}"
-        command = getattr(import_module(path), name)
+        command = getattr(import_module(path), name + "_" * iskeyword(name))
         assert isinstance(command, click.Command)
         return command
 

@@ -235,8 +235,7 @@ async def health(common: CommonOptions, client_id: str, ready: bool) -> None:
         text = ALIVE_TEXTS[finding.alive]
         if finding.alive:
             text += ", ready" if finding.ready else f", not ready ({finding.state})"
-        line = f"{client_id} of {common.app}: {text}: {finding.why}"
-        print_lines(plain(line))
+        print_lines(plain(f"{client_id} of {common.app}: {text}: {finding.why}"))
     if not (finding.ready if ready else finding.alive is not False):
         click.get_current_context().exit(1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -138,13 +139,12 @@ class DistributionReport(msgspec.Struct, frozen=True, kw_only=True):
 def report(distribution: Distribution, by: str) -> DistributionReport:
     """Return the report. Raises ConfigurationError if ``by`` is unknown."""
     cluster_of = cluster_by(by)
-    owned: dict[str, list[ShardLoad]] = {c.client_id: [] for c in distribution.clients}
+    owned: dict[str, list[ShardLoad]] = defaultdict(list)
+    clusters: dict[str, list[Consumer]] = defaultdict(list)
     for shard in distribution.shards:
-        owned.setdefault(shard.owner, []).append(shard)
-    unowned = owned.pop("", [])
-    clusters: dict[str, list[Consumer]] = {}
+        owned[shard.owner].append(shard)
     for client in distribution.clients:
-        clusters.setdefault(cluster_of(client), []).append(client)
+        clusters[cluster_of(client)].append(client)
     total_weight = sum(client.weight for client in distribution.clients)
     total_work = sum(shard.work for shard in distribution.shards)
 
@@ -179,17 +179,15 @@ def report(distribution: Distribution, by: str) -> DistributionReport:
     return DistributionReport(
         by=by,
         shards=len(distribution.shards),
-        unowned=len(unowned),
+        unowned=len(owned[""]),
         plan=distribution.plan,
         bytes_per_second=_total_bytes(distribution.shards),
         clusters=[of_cluster(*item) for item in sorted(clusters.items())],
         clients=[
             ClientSpread(
-                client_id=client.client_id,
-                cluster=cluster_of(client),
-                **spread([client]),
+                client_id=one.client_id, cluster=cluster_of(one), **spread([one])
             )
-            for client in sorted(distribution.clients)
+            for one in sorted(distribution.clients)
         ],
         busiest_shards=_busiest(distribution.shards, total_work),
         problems=list(distribution.problems),

@@ -168,18 +168,11 @@ class LagMonitor:
         )
         before = self._remember(samples.values)
         streams = [_stream(s.arn, snapshot, samples, before) for s in snapshot.streams]
-        # Without samples, the time between them is unknown.
-        seconds = None
-        if before and samples.values:
-            first, last = (
-                min(sample.at for sample in each.values())
-                for each in (before, samples.values)
-            )
-            seconds = round(last - first, 1)
+        seconds = _seconds_between(before, samples.values)
         return LagReport(
             app=self.app,
             table=self.table,
-            seconds=seconds,
+            seconds=None if seconds is None else round(seconds, 1),
             streams=streams,
             problems=[
                 *snapshot.corrupt,
@@ -194,16 +187,20 @@ class LagMonitor:
         history = self._history
         history.append(samples)
         # Keep one older sample, so that comparisons cover at least the window.
-        newest = _latest(samples, 0.0)
         while (
-            len(history) > 2 and newest - _latest(history[1], newest) > WINDOW_SECONDS
+            len(history) > 2
+            and (_seconds_between(history[1], samples) or 0.0) > WINDOW_SECONDS
         ):
             history.popleft()
         return history[0] if len(history) > 1 else {}
 
 
-def _latest(samples: dict[ShardKey, LagSample], default: float) -> float:
-    return max((sample.at for sample in samples.values()), default=default)
+def _seconds_between(*samples: dict[ShardKey, LagSample]) -> float | None:
+    """Return the time between two measurements; None if one of them has no samples."""
+    if not all(samples):
+        return None
+    first, last = (min(sample.at for sample in each.values()) for each in samples)
+    return last - first
 
 
 def _stream(

@@ -121,9 +121,8 @@ async def for_each_stream(
             return error
         return None
 
-    arns = list(arns)
-    errors = await asyncio.gather(*(run(arn) for arn in arns))
-    return {arn: error for arn, error in zip(arns, errors, strict=True) if error}
+    errors = await gather_by_key({arn: run(arn) for arn in arns})
+    return {arn: error for arn, error in errors.items() if error is not None}
 
 
 async def gather_by_key(calls: Mapping[K, Coroutine[Any, Any, T]]) -> dict[K, T]:
@@ -209,9 +208,8 @@ def sample_limit(record_bytes: float | None, most_bytes: int = SAMPLE_BYTES) -> 
 
 def _following_limit(page: Page) -> int:
     """Return how many records to request after a page, by the size of its records."""
-    return sample_limit(
-        max((len(record.data) for record in page.records), default=None)
-    )
+    sizes = (len(record.data) for record in page.records)
+    return sample_limit(max(sizes, default=None))
 
 
 def estimate_records(seconds: float, samples: Sequence[ArrivalSample]) -> int:
@@ -273,10 +271,10 @@ class ShardSampler:
 
     async def since(self, timestamp: float) -> ArrivalSample:
         """Return a sample of the records that arrived at or after a time."""
-        first = await self.read(Start(type="AT_TIMESTAMP", timestamp=timestamp))
-        page = first.page
+        start = Start(type="AT_TIMESTAMP", timestamp=timestamp)
+        page, _, pages = await self.read(start)
         if not page.is_at_tip:
-            more = await first.pages.next(_following_limit(page))
+            more = await pages.next(_following_limit(page))
             page = more._replace(records=[*page.records, *more.records])
         return sample_page(page, timestamp, self.now())
 

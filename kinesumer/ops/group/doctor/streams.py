@@ -54,21 +54,20 @@ def hot_shards(app: AppObservation) -> Iterator[Finding]:
     """Yield findings about shards with a load near the limit or far above others."""
     for arn, stream in app.streams.items():
         loads = {shard: _load(sample) for shard, sample in stream.arriving.items()}
-        full = {shard: load for shard, load in loads.items() if load >= NEAR_SHARE}
+        full = [f"{s} ({load:.0%})" for s, load in loads.items() if load >= NEAR_SHARE]
         if full:
-            names = (f"{shard} ({load:.0%})" for shard, load in full.items())
             yield HOT_SHARDS.warning(
                 arn,
                 f"near the limit of 1 MB or 1,000 records a second: "
-                f"{first_three(names)}; Kinesis throttles producers beyond it",
+                f"{first_three(full)}; Kinesis throttles producers beyond it",
                 "split them, or spread the partition keys",
             )
         middle = median(loads.values()) if loads else 0.0
+        least = max(NEAR_SHARE / UNEVEN_FACTOR, UNEVEN_FACTOR * middle)
         above = [
             f"{shard} ({load:.0%} of a shard's limit, the median is {middle:.0%})"
             for shard, load in loads.items()
-            if load >= max(NEAR_SHARE / UNEVEN_FACTOR, UNEVEN_FACTOR * middle)
-            and shard not in full
+            if least <= load < NEAR_SHARE
         ]
         if above and len(loads) > 1:
             yield HOT_SHARDS.note(

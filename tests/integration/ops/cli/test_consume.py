@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import signal
@@ -11,11 +10,6 @@ import time
 
 import pytest
 
-from kinesumer.aws.kinesis import open_source
-from kinesumer.config import STATE_STORE
-from kinesumer.core.lineage import find
-from kinesumer.model.streams import Stream
-from kinesumer.ops.group.connect import connect
 from kinesumer.testing import EmbeddedAws
 from tests.integration.ops.cli.conftest import (
     COMMAND,
@@ -279,7 +273,7 @@ def test_consume_takes_a_role_for_each_stream_until_its_output_is_closed(
 
 # --- after Kinesumer for Go -----------------------------------------------------------
 
-P, LOW, HIGH = (f"shardId-00000000000{number}" for number in range(3))
+S0, LOW, HIGH = (f"shardId-00000000000{number}" for number in range(3))
 MINUTES_AGO = 600.0
 CONTINUE = ("consume", "orders", "--app=billing")
 
@@ -296,7 +290,7 @@ def test_a_client_continues_from_a_stopped_go_fleet(
     table: EmbeddedAws, start: Starter
 ) -> None:
     numbers = [table.put("orders", text.encode())[1] for text in "abc"]
-    table.split("orders", P)
+    table.split("orders", S0)
     then = time.time() - MINUTES_AGO
     first = table.put("orders", b"d", explicit_hash_key=0)[1]
     put(
@@ -304,7 +298,7 @@ def test_a_client_continues_from_a_stopped_go_fleet(
         go_client("billing", "host-7kQxZt", then),
         go_shard_cache("billing", "orders", LOW, HIGH),
         # The Go client left the parent unfinished, and then began at the child's tip.
-        go_checkpoint("billing", "orders", P, numbers[1], then),
+        go_checkpoint("billing", "orders", S0, numbers[1], then),
         go_checkpoint("billing", "orders", LOW, first, then),
         go_checkpoint("another", "orders", HIGH, "9", then),
     )
@@ -316,24 +310,6 @@ def test_a_client_continues_from_a_stopped_go_fleet(
     assert {record["data"] for record in found} == {"c", "e", "f"}
 
 
-S0 = "shardId-000000000000"
-
-
-def ending_number() -> str:
-    """Return the ending sequence number of the first shard, which is closed."""
-
-    async def listed() -> str | None:
-        async with connect(STATE_STORE, None) as (clients, _):
-            source = await open_source(clients, Stream("orders"))
-            shard = find(await source.list_shards(), S0)
-        assert shard is not None
-        return shard.ending_sequence_number
-
-    number = asyncio.run(listed())
-    assert number is not None
-    return number
-
-
 @pytest.fixture
 def closed(aws: EmbeddedAws) -> str:
     """Split the only shard, put a record after it, and return its ending number."""
@@ -342,7 +318,10 @@ def closed(aws: EmbeddedAws) -> str:
     aws.put("orders", b"parent's")
     aws.split("orders", S0)
     aws.put("orders", b"child's")
-    return ending_number()
+    [stream] = aws._state.kinesis.streams.values()
+    number = stream.shards[S0].shard.ending_sequence_number
+    assert number is not None
+    return number
 
 
 def test_a_seek_to_the_ending_number_lets_the_children_be_read(

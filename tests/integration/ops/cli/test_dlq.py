@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.errors import ConfigurationError, FatalError
 from kinesumer.handlers.dead_letters.file import FileLetters
 from kinesumer.handlers.dead_letters.letter import decode_letter
 from kinesumer.handlers.dead_letters.targets import open_target
-from kinesumer.model.streams import HASH_KEYS, Start, Stream
+from kinesumer.model.streams import HASH_KEYS
 from kinesumer.testing import EmbeddedAws
 from tests.integration.ops.cli.conftest import Run, report
 
@@ -51,20 +50,11 @@ def keep(target: str, *letters: DeadLetter) -> None:
     asyncio.run(put())
 
 
-def records(stream: str) -> list[list[tuple[bytes, str | None]]]:
+def records(aws: EmbeddedAws, name: str) -> list[list[tuple[bytes, str | None]]]:
     """Return the data and partition keys of each shard's records."""
-
-    async def read() -> list[list[tuple[bytes, str | None]]]:
-        async with ClientFactory() as clients:
-            source = await open_source(clients, Stream(stream))
-            found = []
-            for shard in await source.list_shards():
-                iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
-                page = await source.get_records(iterator, 100)
-                found.append([(one.data, one.partition_key) for one in page.records])
-            return found
-
-    return asyncio.run(read())
+    [stream] = [s for s in aws._state.kinesis.streams.values() if s.name == name]
+    logs = [shard.log for shard in stream.shards.values()]
+    return [[(record.data, record.partition_key) for record in log] for log in logs]
 
 
 @pytest.fixture
@@ -130,11 +120,11 @@ def test_show_has_the_data_and_the_traceback(target: str, run: Run) -> None:
 
 
 def test_a_redriven_record_keeps_its_partition_key_and_its_letter_is_removed(
-    target: str, run: Run
+    target: str, run: Run, aws: EmbeddedAws
 ) -> None:
     done = report(run("dlq", "redrive", target, letter(1).id, "--yes", "--json"))
     assert done["put"] == [letter(1).id]
-    assert records("orders") == [[(b"order 1", "customer 1")]]
+    assert records(aws, "orders") == [[(b"order 1", "customer 1")]]
     assert [one["id"] for one in listed(run, target)] == [letter(2).id]
 
 
@@ -148,7 +138,9 @@ def test_a_redriven_record_keeps_its_explicit_hash_key(
         changes = {"data": key.encode(), "sub_sequence_number": n}
         keep(target, letter(1, explicit_hash_key=key, **changes))
     assert run("dlq", "redrive", target, "--all", "--yes").exit_code == 0
-    assert records("orders") == [[(key.encode(), "customer 1")] for key in hash_keys]
+    assert records(aws, "orders") == [
+        [(key.encode(), "customer 1")] for key in hash_keys
+    ]
 
 
 def test_letters_that_cannot_be_removed_are_named(
@@ -220,7 +212,7 @@ def test_a_letter_that_is_too_large_for_a_stream_is_stored_without_data(
     assert answer.exit_code == 1
     assert f"{large.id} stays: it has no data" in answer.output
     assert f"{large.shard_id} at {large.sequence_number}" in answer.output
-    assert records("orders") == [[]]
+    assert records(aws, "orders") == [[]]
 
 
 def test_a_stream_of_letters_may_change_its_largest_record(aws: EmbeddedAws) -> None:
@@ -239,7 +231,7 @@ def test_a_stream_of_letters_may_change_its_largest_record(aws: EmbeddedAws) -> 
             await letters.aclose()
 
     asyncio.run(put_during_changes())
-    kept = [decode_letter(body) for body, _ in records("letters")[0]]
+    kept = [decode_letter(body) for body, _ in records(aws, "letters")[0]]
     assert [(one.id, len(one.data)) for one in kept] == [
         (large.id, 1 << 20),
         (large.id, 0),
@@ -257,7 +249,9 @@ def test_a_redriven_record_without_a_key_gets_one_only_if_its_stream_needs_it(
         aws.change_stream("orders", distribution=distribution)
         keep(target, without_key)
         assert run("dlq", "redrive", target, "--all", "--yes").exit_code == 0
-    assert records("orders") == [[(b"order 1", None), (b"order 1", without_key.id)]]
+    assert records(aws, "orders") == [
+        [(b"order 1", None), (b"order 1", without_key.id)]
+    ]
 
 
 def test_a_letter_whose_record_a_stream_refuses_keeps_no_other_from_its_stream(
