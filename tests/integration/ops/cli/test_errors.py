@@ -144,76 +144,37 @@ def test_a_missing_resource_is_named(aws: EmbeddedAws, run: Run) -> None:
         assert error_text(result).startswith(f"error: {error.replace('ROLE', role)}")
 
 
-def test_no_name_is_suggested_without_permission_to_list_streams(
-    aws: EmbeddedAws, run: Run
-) -> None:
-    aws.create_table()
-    aws.create_stream("orders")
-    aws.deny("kinesis:ListStreams")
-    text = error_text(run("consume", "ordrs", "--app=a"))
-    assert text.startswith("error: No stream 'ordrs' in account 000000000000, us-east")
-    assert "orders" not in text
-
-
-@pytest.mark.parametrize(
-    ("command", "denied"),
-    [
-        (f"consume {ORDERS} --app=a", f"kinesis:DescribeStreamSummary on {ORDERS}"),
-        ("consume orders --app=a", f"dynamodb:DescribeTable on table {TABLE}"),
-        ("status --app=a", f"dynamodb:DescribeTable on table {TABLE}"),
-        ("init", f"dynamodb:DescribeTable on table {TABLE}"),
-    ],
-)
-def test_denied_access_is_named(
-    aws: EmbeddedAws, run: Run, command: str, denied: str
-) -> None:
-    aws.create_table()
-    aws.create_stream("orders")
-    aws.deny(denied.split()[0])
-    result = run(*command.split())
-    assert result.exit_code == 1
-    assert f"access denied: {denied}" in error_text(result)
-
-
-@pytest.mark.parametrize(
-    ("keys", "error"),
-    [
-        (("id", "at"), "its keys are id / at, not pk / sk"),
-        (("pk", "sk"), "it has no local secondary index index-client-key-last-update"),
-    ],
-)
-def test_a_table_that_cannot_be_a_state_store(
-    aws: EmbeddedAws, run: Run, keys: tuple[str, str], error: str
-) -> None:
-    types = zip(keys, ("HASH", "RANGE"), strict=True)
+def test_a_table_that_cannot_be_a_state_store(aws: EmbeddedAws, run: Run) -> None:
+    keys = {"id": "HASH", "at": "RANGE"}
     request: dict[str, Any] = {
         "TableName": "other",
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [
             {"AttributeName": key, "AttributeType": "S"} for key in keys
         ],
-        "KeySchema": [{"AttributeName": key, "KeyType": kind} for key, kind in types],
+        "KeySchema": [
+            {"AttributeName": k, "KeyType": kind} for k, kind in keys.items()
+        ],
     }
     aws.dynamodb("CreateTable", json.dumps(request).encode())
-    aws.create_stream("orders")
-    for command in ("init", "status --app=a", "consume orders --app=a"):
+    error = "table other can't be a state store: its keys are id / at, not pk / sk"
+    for command in ("init", "status --app=a"):
         result = run(*command.split(), "--table=other")
         assert result.exit_code == 1
-        assert f"table other can't be a state store: {error}" in error_text(result)
+        assert error in error_text(result)
 
 
-@pytest.mark.parametrize("command", ["init", "status --app=a", "consume s --app=a"])
 def test_missing_credentials_and_a_missing_region(
-    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-        result = run(*command.split())
+        result = run("consume", "s", "--app=a")
         assert result.exit_code == 1
         assert "no AWS credentials: set AWS_ACCESS_KEY_ID" in error_text(result)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    result = run(*command.split())
+    result = run("status", "--app=a")
     assert result.exit_code == 1
     assert "no AWS region" in error_text(result)
 
