@@ -149,8 +149,3 @@ def test_without_a_plan_there_are_no_reasons() -> None:
     assert plan(pair(0.1, 0.1), assignor="").reasons == []
     assert plan(pair(0.1, 0.1), leader=None).assignor is None
     assert plan(pair(0.1, 0.1, drained=True)).reasons == []
-
-
-def test_a_planned_change_is_told_before_it_is_made() -> None:
-    found = plan([*pair(0.1, 0.1), member("c", index=None, range=None)])
-    assert found.reasons[0].startswith("clients have joined, left or changed")

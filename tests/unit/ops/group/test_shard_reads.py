@@ -209,17 +209,9 @@ def test_large_records_are_sampled_in_small_numbers(
     assert sample_limit(record_bytes) == records
 
 
-def test_a_steady_stream_is_estimated_exactly() -> None:
-    steady = [ArrivalSample(100, 0, 10.0)] * 3
-    assert estimate_records(60.0, steady) == 600
-
-
 def test_rates_between_samples_are_interpolated() -> None:
-    rising = [
-        ArrivalSample(0, 0, 1.0),
-        ArrivalSample(10, 0, 1.0),
-        ArrivalSample(20, 0, 1.0),
-    ]
+    assert estimate_records(60.0, [ArrivalSample(100, 0, 10.0)] * 3) == 600
+    rising = [ArrivalSample(records, 0, 1.0) for records in (0, 10, 20)]
     assert estimate_records(10.0, rising) == 100
 
 
