@@ -31,11 +31,6 @@ class AssignmentCallbacks:
     With ``in_threads``, functions that aren't async run in threads.
     """
 
-    on_assigned: OnAssigned | None
-    on_revoked: OnRevoked | None
-    thread: int
-    is_leaving: bool
-
     def __init__(
         self,
         on_assigned: OnAssigned | None,

@@ -116,8 +116,8 @@ class OwnedShard:
         self.load: LoadMeter = LoadMeter()
         self.outcomes: OutcomeMeter = OutcomeMeter()
         self.dropped = 0  # orphaned records of batches that were dropped
+        self.queued_records: int = 0  # records that were put into the buffer
         self._max_uncommitted = max_uncommitted_records
-        self._queued = 0
         self._tip_stored_at = row.read_until
         self._tip_seconds = math.inf
         self._moved = asyncio.Event()
@@ -183,15 +183,6 @@ class OwnedShard:
         """
         return await within(seconds, self._committed_up_to(0))
 
-    @property
-    def queued_records(self) -> int:
-        """The number of records that were put into the buffer."""
-        return self._queued
-
-    def queued(self, count: int) -> None:
-        """Count records that were put into the buffer."""
-        self._queued += count
-
     def stop_reading(self) -> None:
         """Read no more records, since user code takes none."""
         if self.task is not None:
@@ -253,12 +244,12 @@ class OwnedShard:
     @property
     def is_taken(self) -> bool:
         """Return whether user code took all fetched records out of the buffer."""
-        return self.progress.delivered >= self._queued
+        return self.progress.delivered >= self.queued_records
 
     @property
     def is_finished(self) -> bool:
         """Return whether all fetched records are done."""
-        return self.progress.done >= self._queued
+        return self.progress.done >= self.queued_records
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -347,13 +338,9 @@ class OwnedShard:
 
     async def _committed_up_to(self, records: int) -> None:
         """Wait until at most so many queued records are not committed."""
-        while self._outstanding > records:
+        while self.queued_records - self._committed > records:
             self._moved.clear()
             await self._moved.wait()
-
-    @property
-    def _outstanding(self) -> int:
-        return self._queued - self._committed
 
     @property
     def _committed(self) -> int:

@@ -61,8 +61,6 @@ class Reservation:
     Until the answer has arrived, these bytes also count for the congestion window.
     """
 
-    size: int
-
     def __init__(self, buffer: PrefetchBuffer, owned: OwnedShard) -> None:
         self.size = 0
         self.max_records = PAGE_RECORDS  # how many records the answer may have

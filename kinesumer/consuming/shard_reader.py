@@ -121,7 +121,7 @@ class ShardReader:
                 continue
             # While user code is slow, the reader stops here and fetches no more pages.
             await self._owned.wait_for_capacity(len(batch))
-            self._owned.queued(len(batch))
+            self._owned.queued_records += len(batch)
             fetch.put(batch)
 
 
@@ -172,7 +172,7 @@ async def _put_in_turn(
         if suspects.is_isolated and position != suspects.poison:
             suspects.due = position
         suspects.is_in_turn = True
-        owned.queued(len(batch))
+        owned.queued_records += len(batch)
         put(batch)
         while not await owned.all_stored(ACK_SECONDS):
             is_in_use = suspects.is_in_use()

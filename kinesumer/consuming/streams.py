@@ -53,13 +53,6 @@ class ReadFailure(NamedTuple):
 class OpenStream:
     """A stream that exists, and how to read it."""
 
-    stream: Stream
-    source: StreamSource
-    start: Start
-    info: StreamInfo
-    confirmed_at: float
-    answered_at: float
-
     def __init__(
         self,
         stream: Stream,

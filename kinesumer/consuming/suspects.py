@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from kinesumer.core.progress import may_have_killed
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
-from kinesumer.model.rows import Deaths, ShardRow
+from kinesumer.model.rows import ShardRow
 from kinesumer.wire.shard_writes import DEATHS
 
 # In isolation, a read returns at most this many records, since they wait in memory.
@@ -52,10 +52,6 @@ class Suspects:
     They are those that arrived before the last death, but at most as many as an owner
     may have had. When they are done, the next commit removes the deaths from the row.
     """
-
-    deaths: Deaths
-    poison: Position | None
-    is_isolated: bool
 
     def __init__(
         self,

@@ -60,8 +60,6 @@ from kinesumer.telemetry.api import ClientState, StreamState
 class GroupConsumer:
     """Runs one client of a group. It calls AWS only through the ports."""
 
-    context: ClientContext
-
     def __init__(
         self,
         context: ClientContext,

@@ -85,8 +85,7 @@ class Leader:
 
     def use_context(self, context: ClientContext) -> None:
         """Use a context with ports for the event loop that runs the leader."""
-        self._context = context
-        self.watcher.use_context(context)
+        self._context = self.watcher.context = context
 
     @property
     def is_leading(self) -> bool:
@@ -148,7 +147,7 @@ class Leader:
         if not self.is_leading and not await self._try_to_lead():
             return
         await self._plan_if_changed()
-        await self.watcher.prune()
+        await self.watcher.pruner.prune(self._context)
 
     def _interval(self) -> float:
         config = self._context.config

@@ -94,18 +94,14 @@ class MemberWatcher:
     """Reads the members for one session, and fences those without heartbeats."""
 
     def __init__(self, context: ClientContext, lease: Lease) -> None:
+        self.context = context
         # The live clients as last read, in the order of their ids.
         self.members: list[MemberRow] = []
         # Sessions that this client has read as marked dead, or has marked itself.
         self.dead: set[str] = set()
-        self._context = context
+        self.pruner: Pruner = Pruner()
         self._lease = lease
         self._watch = HeartbeatWatch()
-        self._pruner = Pruner()
-
-    def use_context(self, context: ClientContext) -> None:
-        """Use a context with ports for the event loop that polls the members."""
-        self._context = context
 
     async def read_members(self, leader: LeaderRow | None, max_gap: float) -> None:
         """Read all members, and fence those whose leases have run out.
@@ -113,7 +109,7 @@ class MemberWatcher:
         If the last read is more than ``max_gap`` seconds ago, the leases of all members
         are counted from the beginning again.
         """
-        context = self._context
+        context = self.context
         partition = rows.member_key(context.app, "").pk
         stored = await context.query(partition, consistent=False)
         liveness = [rows.read_liveness(row) for row in stored]
@@ -123,7 +119,7 @@ class MemberWatcher:
         # Take the time after the read: the time without a heartbeat must not be counted
         # from before the last heartbeat was seen.
         now = context.clock.now()
-        self._pruner.observe(liveness, now)
+        self.pruner.observe(liveness, now)
         if not self._lease.permits(now):
             # This client's lease has run out, so its earlier observations are too old.
             self._watch.reset()
@@ -135,7 +131,7 @@ class MemberWatcher:
 
     async def read_leader(self, leader: LeaderRow) -> bool:
         """Read only the leader's row; return whether the leader sends heartbeats."""
-        context = self._context
+        context = self.context
         before = {m.client_id: m for m in self.members}.get(leader.client_id)
         key, store = rows.member_key(context.app, leader.client_id), context.store
         row = await context.until_available(lambda: store.get(key, consistent=False))
@@ -149,15 +145,11 @@ class MemberWatcher:
     async def is_dead(self, client_id: str, session: str) -> bool:
         """Return whether a session is dead. Read its row if necessary."""
         if session not in self.dead:
-            key = rows.member_key(self._context.app, client_id)
-            row = await self._context.read(key)
+            key = rows.member_key(self.context.app, client_id)
+            row = await self.context.read(key)
             if _proves_death(session, row):
                 self.dead.add(session)
         return session in self.dead
-
-    async def prune(self) -> None:
-        """Delete the rows of members that died long ago."""
-        await self._pruner.prune(self._context)
 
     def _with_liveness(self, member: MemberRow, now: float) -> MemberRow:
         """Return a member, with state "missing" if it has missed two heartbeats.
@@ -186,7 +178,7 @@ class MemberWatcher:
         return member.client_id == leader.client_id
 
     async def _fence(self, member: LivenessRow) -> None:
-        is_dead = await fence(self._context, member)
+        is_dead = await fence(self.context, member)
         if is_dead is None:  # an outage, in which no member can send heartbeats
             self._watch.reset()
         elif is_dead:

@@ -39,8 +39,6 @@ LEAVE_TIMEOUT_HEARTBEATS = 8
 class Session:
     """A session's member row, leader, lease coordinator and tasks."""
 
-    member: MemberRow
-
     def __init__(
         self,
         context: ClientContext,

@@ -43,8 +43,6 @@ class CongestionWindow:
     its size is limited to the window. All times are seconds on one clock.
     """
 
-    __slots__ = ("_halved_at", "_max_bytes", "size")
-
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max(max_bytes, FULL_PAGE_BYTES)
         self._halved_at = -math.inf
@@ -94,27 +92,12 @@ class WriteRate:
     All times are seconds on one clock.
     """
 
-    __slots__ = (
-        "_cut_at",
-        "_limited_at",
-        "_rate",
-        "_resume_at",
-        "_saved",
-        "_saved_at",
-        "_writers",
-    )
-
     def __init__(self, now: float) -> None:
         self._writers = 1
-        self._rate = self._share
+        self.per_second: float = self._share
         self._saved = self._share  # a burst may send a second's writes
         self._saved_at = now
         self._limited_at = self._cut_at = self._resume_at = -math.inf
-
-    @property
-    def per_second(self) -> float:
-        """The current rate."""
-        return self._rate
 
     def share_among(self, writers: int) -> None:
         """Set the number of writers that share the partition's limit."""
@@ -123,9 +106,9 @@ class WriteRate:
     def wait_seconds(self, now: float) -> float:
         """Return the wait before the next write. If it is 0, a write counts as sent."""
         if now - self._limited_at > FORGET_SECONDS:
-            self._rate = self._share
-        gained = (now - self._saved_at) * self._rate
-        maximum = max(1.0, self._rate)
+            self.per_second = self._share
+        gained = (now - self._saved_at) * self.per_second
+        maximum = max(1.0, self.per_second)
         self._saved, self._saved_at = min(maximum, self._saved + gained), now
         if now < self._resume_at:
             return self._resume_at - now
@@ -133,14 +116,14 @@ class WriteRate:
             self._saved -= 1.0
             return 0.0
         self._limited_at = now
-        return (1.0 - self._saved) / self._rate
+        return (1.0 - self._saved) / self.per_second
 
     def accepted(self, now: float) -> None:
         """Note a write that the store accepted."""
         # At a low rate, the wait itself takes longer than a second.
-        if now - self._limited_at <= 1.0 + 1.0 / self._rate:
-            grown = self._rate + GAIN * self._share / self._rate
-            self._rate = min(UNITS_PER_SECOND, grown)
+        if now - self._limited_at <= 1.0 + 1.0 / self.per_second:
+            grown = self.per_second + GAIN * self._share / self.per_second
+            self.per_second = min(UNITS_PER_SECOND, grown)
 
     def refused(self, sent_at: float, now: float, jitter: float) -> None:
         """Note a write that the store throttled.
@@ -152,7 +135,7 @@ class WriteRate:
         # lowers the rate.
         if sent_at < self._cut_at:
             return
-        self._rate = max(MIN_PER_SECOND, CUT * self._rate)
+        self.per_second = max(MIN_PER_SECOND, CUT * self.per_second)
         self._cut_at, self._saved = now, 0.0
         self._resume_at = now + jitter * MAX_PAUSE_SECONDS
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from kinesumer.model.incidents import (
@@ -38,17 +39,15 @@ class LastFailure(NamedTuple):
     position: str
 
 
+@dataclass(eq=False, slots=True)
 class OutcomeMeter:
     """Counts for one owner of a shard how calls end, and which record failed last."""
 
-    __slots__ = ("calls", "failed", "last", "letters", "skipped")
-
-    def __init__(self) -> None:
-        self.calls: int = 0
-        self.failed: int = 0
-        self.letters: int = 0
-        self.skipped: int = 0
-        self.last: LastFailure | None = None
+    calls: int = 0
+    failed: int = 0
+    letters: int = 0
+    skipped: int = 0
+    last: LastFailure | None = None
 
     def fail(self, error: BaseException, position: Position) -> None:
         """Note the record at which user code or a decoder has failed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from kinesumer.model.rows import Liveness, Value
@@ -30,6 +31,7 @@ def lease_ms(configured: tuple[float, float], clients: int) -> int:
     return round(1000 * (lease if interval == heartbeat else max(lease, 4 * interval)))
 
 
+@dataclass(eq=False, slots=True)
 class Lease:
     """A session's right to deliver records until ``deadline``. Heartbeats extend it.
 
@@ -37,14 +39,9 @@ class Lease:
     *first* sent. If it counted from a retry, two owners could deliver at the same time.
     """
 
-    __slots__ = ("dead", "deadline", "session")
-
     session: str
-    dead: bool
     deadline: float
-
-    def __init__(self, session: str, deadline: float) -> None:
-        self.session, self.deadline, self.dead = session, deadline, False
+    dead: bool = False
 
     def end(self) -> None:
         """End the lease, so that the session delivers nothing more."""

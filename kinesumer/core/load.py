@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, groupby, zip_longest
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
@@ -60,15 +61,13 @@ def work_of_report(report: LoadReport) -> int:
     return work_of(report.load) + SHARD_MICROSECONDS * (report.shards - 1)
 
 
+@dataclass(eq=False, slots=True)
 class LoadMeter:
     """Counts what one owner of a shard reads, and the time that user code takes."""
 
-    __slots__ = ("handler_seconds", "records", "size")
-
-    def __init__(self) -> None:
-        self.records: int = 0
-        self.size: int = 0  # bytes of the records' data
-        self.handler_seconds: float = 0.0
+    records: int = 0
+    size: int = 0  # bytes of the records' data
+    handler_seconds: float = 0.0
 
 
 class _Counts(NamedTuple):

@@ -50,18 +50,6 @@ class Pacing:
     All times are seconds on one clock.
     """
 
-    __slots__ = (
-        "_failures",
-        "_last_record",
-        "_max_bytes_per_second",
-        "_next_at",
-        "_pace",
-        "_record_bytes",
-        "_refused_since",
-        "_share",
-        "_wait",
-    )
-
     def __init__(
         self,
         now: float,
@@ -185,8 +173,6 @@ def retry_seconds(jitter: float) -> float:
 
 class Share:
     """A reader's share of a shard's reads. Refusals lower it, and time raises it."""
-
-    __slots__ = ("_apps", "_cut_at", "rate")
 
     def __init__(self) -> None:
         self._apps = 1

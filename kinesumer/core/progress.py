@@ -20,18 +20,6 @@ class Progress:
     prefix* consists of all records before the first one that isn't done.
     """
 
-    __slots__ = (
-        "_advanced",
-        "_arrivals",
-        "_batches",
-        "_committed",
-        "_handed_out",
-        "_position",
-        "committed_position",
-        "delivered",
-        "done",
-    )
-
     def __init__(self, advanced: Callable[[], object] = bool) -> None:
         """Create the object; ``advanced`` is called when the done prefix grows."""
         self._advanced = advanced

@@ -69,11 +69,6 @@ class Source:
 
     __slots__ = ("fence", "first_hash", "last_hash", "shard_id", "stream", "stream_arn")
 
-    stream_arn: str
-    shard_id: str
-    first_hash: int
-    last_hash: int
-
     def __init__(self, fence: Fence, first_hash: int, last_hash: int) -> None:
         self.fence: Fence = fence
         self.stream_arn, self.shard_id = fence.shard

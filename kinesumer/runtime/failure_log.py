@@ -209,12 +209,10 @@ class IncidentLog:
         else:
             self.resolve(IncidentKind.CREDENTIALS)
 
-    def resolve(
-        self, kind: IncidentKind, *, stream_arn: str = "", shard_id: str = ""
-    ) -> None:
+    def resolve(self, kind: IncidentKind, *, stream_arn: str = "") -> None:
         """End an incident, because the cause is gone. Do nothing without one."""
         with self._lock:
-            ended = self._tracker.resolve(Subject(kind, stream_arn, shard_id))
+            ended = self._tracker.resolve(Subject(kind, stream_arn))
         if ended is not None:
             self._log_end(ended)
 

@@ -308,7 +308,7 @@ def batch_of(owned: OwnedShard, *numbers: int, size: int | None = None) -> Fetch
     """Return a batch of records with these sequence numbers."""
     source = owned.source
     records = [Record(str(n), b"data %d" % n, source=source) for n in numbers]
-    owned.queued(len(records))
+    owned.queued_records += len(records)
     size = memory_size(records) if size is None else size
     return FetchedBatch(records, 0, size, None, owned)
 

@@ -12,7 +12,7 @@ import pytest
 
 from kinesumer import Config, Kinesumer, Start, Stream
 from kinesumer.aws import fan_out
-from kinesumer.consuming import read_warnings
+from kinesumer.consuming import read_place
 from kinesumer.coordination import leader
 from kinesumer.core.backoff import Backoff
 from kinesumer.model.incidents import IncidentKind
@@ -26,7 +26,7 @@ QUICK = Config(rebalance_delay_seconds=0.1, leader_interval_seconds=0.1)
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader, "FIRST_PLAN_DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(read_warnings, "REPAIR_BACKOFF", Backoff(0.05, 0.1))
+    monkeypatch.setattr(read_place, "REPAIR_BACKOFF", Backoff(0.05, 0.1))
     monkeypatch.setattr(fan_out, "CALL_SECONDS", 1.0)
 
 

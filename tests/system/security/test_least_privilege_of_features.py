@@ -28,7 +28,7 @@ from kinesumer import (
 )
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import STATE_STORE
-from kinesumer.consuming import read_warnings
+from kinesumer.consuming import read_place
 from kinesumer.core.backoff import Backoff
 from kinesumer.handlers.dead_letters.letter import ReadableDeadLetters
 from kinesumer.handlers.dead_letters.targets import open_readable
@@ -257,7 +257,7 @@ async def test_a_client_reads_encrypted_streams_with_its_policies_only(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(read_warnings, "REPAIR_BACKOFF", Backoff(0.1, 0.1))
+    monkeypatch.setattr(read_place, "REPAIR_BACKOFF", Backoff(0.1, 0.1))
     enforce_without_keys(encrypted, READING)
     encrypted.put(3)
     names = {"kms:Decrypt on arn:aws:kms:us-east-1:" + a for a in ("000", "210")}

@@ -54,7 +54,7 @@ class Workers:
         self._put += len(records)
         size = memory_size(records)
         self.held_bytes += size
-        self.owned.queued(len(records))
+        self.owned.queued_records += len(records)
         end = Position(str(self._put))
         self.queue.put(FetchedBatch(records, 0, size, end, self.owned))
         self.carry_out()

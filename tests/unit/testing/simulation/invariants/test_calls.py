@@ -26,7 +26,7 @@ class Client:
         self.checker = InvariantChecker(self.loop)
         self.shards = [hold(shard_row(f"shardId-{number:012}")) for number in range(3)]
         for owned in self.shards:
-            owned.queued(10)
+            owned.queued_records += 10
         self.checker.turns.begin(self.machine, lambda: self.shards)
         self._numbers = count()
 
