@@ -26,7 +26,7 @@ from kinesumer.model.records import Page
 from kinesumer.model.streams import Shard, Start
 from kinesumer.ports import Polled, Reservation
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.tasks import timeout
+from kinesumer.runtime.tasks import Countdown
 from kinesumer.runtime.threads import is_refusal
 from kinesumer.wire.cbor import compiled
 
@@ -78,7 +78,7 @@ class PatientReservation:
 
     def __init__(self, reservation: Reservation) -> None:
         self._reservation = reservation
-        self.limit: timeout
+        self.limit: Countdown
         self.has_begun = False  # whether the response's head has arrived
 
     def covers(self, size: int | None) -> bool:

@@ -163,9 +163,9 @@ class ShardCalls:
         return self._assigning.result()
 
     async def _assign(self) -> bool:
-        if self._former is not None:
+        if (former := self._former) is not None:
             self._name, self._since = "on_revoked", self._callbacks.clock.now()
-            await self._former.over()
+            await former.owned.until(lambda: former.is_over)
             self._name, self._former = "", None
         if self.owned.revoked:
             return False
@@ -226,10 +226,6 @@ class ShardCalls:
         revoking = self.revoke("ended")
         await asyncio.wait([revoking])
         return revoking.result()
-
-    async def over(self) -> None:
-        """Wait until ``on_revoked`` returned, or will not be called."""
-        await self.owned.until(lambda: self.is_over)
 
     def end_soon(self) -> asyncio.Task[bool] | None:
         """Don't wait for user code, which is over. Return the call that is due."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from types import AsyncGeneratorType, TracebackType
+from types import AsyncGeneratorType
 from typing import Any, Generic, Literal, Self, TypeVar, cast, overload
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -132,12 +132,7 @@ class _Block(ForAsyncio):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, error: object, __: object) -> None:
         await self.aclose(ack=error is None and self._delivery.acks_by_asking)
 
     async def aclose(self, *, ack: bool = False) -> None:

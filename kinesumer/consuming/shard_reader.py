@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.page_fetch import PageFetch, Retry
-from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
+from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.consuming.read_place import ReadPlace
-from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.suspects import Suspects
 from kinesumer.core.lineage import records_before
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import SEEN_SLACK_SECONDS
 from kinesumer.model.records import Page, Record, memory_size
-from kinesumer.runtime.context import ClientContext
 from kinesumer.wire.aggregation import has_aggregates
 
 # With manual commits, user code that asks for more records has this time to acknowledge
@@ -34,15 +32,9 @@ PUSHED_SLACK_SECONDS = SEEN_SLACK_SECONDS + 300.0
 class ShardReader:
     """Reads the records of one shard, page by page, into the buffer."""
 
-    def __init__(
-        self,
-        context: ClientContext,
-        stream: OpenStream,
-        owned: OwnedShard,
-        buffer: PrefetchBuffer,
-    ) -> None:
-        self._context, self._stream, self._owned = context, stream, owned
-        self._place = ReadPlace(context, stream, owned, buffer)
+    def __init__(self, place: ReadPlace) -> None:
+        self._context, self._stream = place.context, place.stream
+        self._place, self._owned = place, place.owned
 
     async def run(self) -> None:
         """Read until the shard's end, where Kinesis names children, or ``until``."""

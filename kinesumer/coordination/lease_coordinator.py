@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
+from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.held_shards import (
@@ -370,7 +371,8 @@ class LeaseCoordinator:
         self.shards.stale.forget(row.key)
         if self._isolation.admit(owned):
             stream = self._streams[row.key.stream_arn]
-            reader = ShardReader(self._context, stream, owned, self._buffer)
+            place = ReadPlace(self._context, stream, owned, self._buffer)
+            reader = ShardReader(place)
             owned.task = self._tasks.create_task(self._read(owned, reader))
             self._tasks.create_task(self._wait_for_end(owned))
         logger.info(

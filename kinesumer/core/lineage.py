@@ -78,8 +78,9 @@ def first_rows(origin: Origin, shards: Sequence[Shard]) -> list[ShardRow]:
     }
     known = {shard.shard_id for shard in shards}
     rows = [
-        _row(origin.stream.arn, shard, _first_start(origin, shard, known))._replace(
-            position=origin.positions.get(shard.shard_id)
+        child_row(origin.stream.arn, shard)._replace(
+            start=_first_start(origin, shard, known),
+            position=origin.positions.get(shard.shard_id),
         )
         for shard in shards
     ]
@@ -107,19 +108,15 @@ def _first_start(origin: Origin, shard: Shard, known: set[str]) -> Start:
     return origin.stream.start
 
 
-def _row(arn: str, shard: Shard, start: Start) -> ShardRow:
-    return ShardRow(
-        key=ShardKey(arn, shard.shard_id),
-        first_hash=shard.first_hash,
-        last_hash=shard.last_hash,
-        start=start,
-        parents=frozenset(shard.parents),
-    )
-
-
 def child_row(arn: str, child: Shard) -> ShardRow:
     """Return the row of a child, which is read from its beginning after its parents."""
-    return _row(arn, child, Start.TRIM_HORIZON)
+    return ShardRow(
+        key=ShardKey(arn, child.shard_id),
+        first_hash=child.first_hash,
+        last_hash=child.last_hash,
+        start=Start.TRIM_HORIZON,
+        parents=frozenset(child.parents),
+    )
 
 
 class Repairs(NamedTuple):

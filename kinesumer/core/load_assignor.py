@@ -172,7 +172,7 @@ def _cut(
     idle = {t for t in takers if spans and t in planned and t not in spans}
     kept = _arranged(sums, takers, spans, idle, slack)
     if kept.may_stay(0):
-        return kept.spans(kept.bounds), kept.verdict(kept.lowest_percent, 0, True)
+        return kept.spans(kept.bounds), kept.verdict(kept.percent(kept.best), 0, True)
     # Takers without slots get some only if others have too much work.
     other = _arranged(sums, takers, spans, set(), slack) if idle else kept
     shifted = other.shifted()
@@ -250,14 +250,10 @@ class _Cut(NamedTuple):
 
     def top_percent(self, bounds: Sequence[int]) -> int:
         """Return the top that bounds give, in percent of an even cut."""
-        return self._percent(self.partition.top(bounds))
+        return self.percent(self.partition.top(bounds))
 
-    @property
-    def lowest_percent(self) -> int:
-        """The lowest possible top, in percent of an even cut."""
-        return self._percent(self.best)
-
-    def _percent(self, top: float) -> int:
+    def percent(self, top: float) -> int:
+        """Return a top in percent of an even cut."""
         return ceil(100 * top * self._weight / max(1, self.partition.most))
 
     @property

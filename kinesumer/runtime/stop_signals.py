@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from kinesumer.errors import ConfigurationError
@@ -52,12 +52,7 @@ class StopSignals:
                 ) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore()
 
     def _restore(self) -> None:

@@ -10,9 +10,16 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, TypeVarTuple
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+)
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 from kinesumer.core.backoff import CALL_BACKOFF, Backoff
 from kinesumer.errors import SourceUnavailableError, TransientError
@@ -150,43 +157,16 @@ class Countdown:
         self._timer = self._loop.call_later(delay, self._turn)
 
 
-class timeout:
+@asynccontextmanager
+async def timeout(seconds: float) -> AsyncIterator[Countdown]:
     """Limit a request's time like ``asyncio.timeout()``, with a ``Countdown``."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._timeout = asyncio.timeout(None)
-
-    async def __aenter__(self) -> Self:
-        """Start the countdown."""
-        await self._timeout.__aenter__()
-        self._countdown = Countdown(self._seconds, self._expire)
-        return self
-
-    def pause(self) -> None:
-        """Stop the countdown until ``resume()``."""
-        self._countdown.pause()
-
-    def resume(self) -> None:
-        """Continue after ``pause()``."""
-        self._countdown.resume()
-
-    def restart(self) -> None:
-        """Start the countdown again from the beginning."""
-        self._countdown.restart()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Raise TimeoutError if the time-out has cancelled the block."""
-        self._countdown.cancel()
-        await self._timeout.__aexit__(kind, error, trace)
-
-    def _expire(self) -> None:
-        self._timeout.reschedule(asyncio.get_running_loop().time())
+    now = asyncio.get_running_loop().time
+    async with asyncio.timeout(None) as limit:
+        countdown = Countdown(seconds, lambda: limit.reschedule(now()))
+        try:
+            yield countdown
+        finally:
+            countdown.cancel()
 
 
 class Retries(NamedTuple):

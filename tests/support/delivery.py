@@ -17,6 +17,7 @@ from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.delivery_protocol import EngineParts
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
+from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.decoding.decoders import OnDecodeError, read_policy
@@ -162,7 +163,9 @@ class ReaderDesk:
             max_records_per_read=max_records_per_read,
         )
         self.context, self.incidents = context, context.incidents
-        self.reader = ShardReader(context, self.stream, self.owned, self.buffer)
+        self.reader = ShardReader(
+            ReadPlace(context, self.stream, self.owned, self.buffer)
+        )
 
     def start(self) -> None:
         self.task = self.world.loop.create_task(self.reader.run())

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
+from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import SlowAnswerError
@@ -69,7 +70,7 @@ class Crowd:
             row = shard_row(shard.shard_id)
             owned = hold(row._replace(key=row.key._replace(stream_arn=self.arn)))
             self.owned_shards.append(owned)
-            reader = ShardReader(context, self.stream, owned, self.buffer)
+            reader = ShardReader(ReadPlace(context, self.stream, owned, self.buffer))
             owned.task = world.loop.create_task(reader.run())
             self.tasks.append(owned.task)
 

@@ -17,7 +17,7 @@ from kinesumer.aws.http.connection import (
 )
 from kinesumer.aws.http.pool import Address, connect
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.runtime.tasks import timeout
+from kinesumer.runtime.tasks import Countdown, timeout
 from kinesumer.wire.event_stream import Frame, FrameReader
 from kinesumer.wire.records import Buffer
 
@@ -46,7 +46,7 @@ class FrameQueue:
         self._is_paused = False
         self._ended = False
         self._error: BaseException | None = None
-        self._silence: timeout | None = None  # while the reader waits
+        self._silence: Countdown | None = None  # while the reader waits
 
     def feed(self, data: Buffer) -> None:
         """Add received bytes. Raise SourceUnavailableError if a frame is corrupt."""

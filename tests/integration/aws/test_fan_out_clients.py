@@ -19,6 +19,7 @@ from kinesumer.aws.http.connection import RECEIVE_BYTES
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.consuming import page_fetch
 from kinesumer.consuming.prefetch import PrefetchBuffer, answer_memory
+from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.errors import StreamRecreatedError
@@ -159,7 +160,7 @@ class Reading:
         )
         self.texts: list[str] = []
         self._buffer = PrefetchBuffer(1 << 24)
-        reader = ShardReader(context, opened, hold(), self._buffer)
+        reader = ShardReader(ReadPlace(context, opened, hold(), self._buffer))
         self.task = asyncio.create_task(reader.run())
         self._taking = asyncio.create_task(self._take())
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from kinesumer.consuming.delivery import Records
-from kinesumer.errors import StreamRecreatedError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from tests.support.clients import OLDEST, place, shard
@@ -84,16 +83,6 @@ async def test_closing_ends_the_iteration_and_a_pause(
     owned.lease.deadline = deadline
     world.loop.call_later(1, desk.delivery.close)
     assert len([record async for record in desk.records]) == (deadline > 0)
-
-
-async def test_a_fatal_fault_ends_the_iteration_with_its_reason(world: World) -> None:
-    desk = Desk(world)
-    why = StreamRecreatedError("made anew")
-    world.loop.call_later(1, desk.delivery.close, why)
-    for later in (None, ValueError(), None):
-        with pytest.raises(StreamRecreatedError, match="made anew"):
-            await desk.next()
-        desk.delivery.close(later)  # doesn't replace the first reason
 
 
 # --- batches ---

@@ -8,7 +8,7 @@ import pytest
 
 from kinesumer.consuming.owned_shard import OwnedShard, State
 from kinesumer.model.positions import Position
-from tests.support.world import APP, ARN, World, batch_of, hold
+from tests.support.world import World, batch_of, hold
 
 
 def fetch(owned: OwnedShard, *numbers: int) -> None:
@@ -21,17 +21,6 @@ def commit(owned: OwnedShard) -> None:
     position = owned.position
     assert position is not None
     owned.stored(position)
-
-
-def test_it_is_known_by_its_shard_and_epoch() -> None:
-    owned = hold()
-    assert owned.key == (ARN, "shardId-000000000000")
-    assert owned.source.fence == (owned.key, 1, APP, None)
-    assert owned.log_fields == {
-        "stream": "orders",
-        "shard_id": "shardId-000000000000",
-        "epoch": 1,
-    }
 
 
 async def test_reading_pauses_at_max_uncommitted(world: World) -> None:

@@ -12,28 +12,14 @@ from hypothesis import strategies as st
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, PrefetchBuffer
-from kinesumer.model.positions import Position
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.steps import steps
-from tests.support.world import APP, ARN, World, batch_of, hold
+from tests.support.world import World, batch_of, hold
 
 
 def ask(world: World, buffer: PrefetchBuffer, size: int) -> asyncio.Task[None]:
     return world.loop.create_task(buffer.reserve(size))
-
-
-def test_a_batch_tells_its_shard_and_what_a_sink_stores_with_it() -> None:
-    fetched = batch_of(hold(), 1, 2)
-    batch = fetched.for_user(fetched.records)
-    assert (batch.stream, batch.stream_arn) == ("orders", ARN)
-    assert batch.shard_id == "shardId-000000000000"
-    fence, shard = batch.fence, (ARN, "shardId-000000000000")
-    assert (fence.stream_arn, fence.shard_id) == shard
-    assert fence == (shard, 1, APP, Position("2"))
-    assert fetched.for_user(fetched.records[:1]).fence.position == Position("1")
-    assert fetched.for_user([]).fence.position is None
-    assert len(batch) == 2
 
 
 def test_a_records_memory_is_more_than_its_data() -> None:

@@ -108,17 +108,6 @@ async def test_an_outage_of_kinesis_is_no_hang(
     assert world.members()["c1"].incarnation == 0
 
 
-async def test_user_code_that_makes_progress_is_left_alone(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    world.put(*"abcd")
-    client = world.client("c1", handle=Thinking(50), max_processing_seconds=60)
-    await asyncio.sleep(300)
-    assert client.texts == [*"abcd"]
-    assert not reports(caplog)
-    assert world.members()["c1"].incarnation == 0
-
-
 async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,6 @@ from kinesumer.coordination.membership import SessionRenewed
 from kinesumer.core.liveness import Lease
 from kinesumer.errors import ShardsLostError
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Record
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import changes
 from kinesumer.ops.group.seek import plan_seek
@@ -30,26 +29,6 @@ from tests.support.faulty import FaultyStore
 from tests.support.world import APP, SHARD, World
 
 # --- sharing ---
-
-
-async def test_clients_that_start_together_share_at_once(world: World) -> None:
-    clients = await sharing(world, "c0", "c1", "c2")
-    assert world.clock.now() < 10
-    assert sum(client.leads for client in clients) == 1
-    spread(world, *numbers(0, 8))
-    await world.until(lambda: len(counts(*clients)) == 8)
-
-
-async def test_a_join_loses_and_repeats_no_record(world: World) -> None:
-    [first] = await sharing(world, "c1")
-    second = world.client("c2")
-    for n in range(100):
-        spread(world, *numbers(8 * n, 8 * n + 8))
-        await asyncio.sleep(0.3)
-    await settled(world, first, second, shards=8)
-    await world.until(lambda: len(counts(first, second)) == 800)
-    assert set(counts(first, second).values()) == {1}
-    assert len(second.seen) > 250
 
 
 async def test_leaving_hands_over_without_a_record_repeated(world: World) -> None:
@@ -190,48 +169,6 @@ async def test_a_seek_to_the_beginning_delivers_all_again(world: World) -> None:
     assert {*counts(*clients).values()} == {2}
 
 
-async def test_a_seek_during_reading_loses_nothing(world: World) -> None:
-    clients = await sharing(world, "c1", "c2", shards=4)
-    for n in range(60):
-        spread(world, *numbers(4 * n, 4 * n + 4))
-        await asyncio.sleep(0.5)
-        if n == 30:
-            await seek(world)
-    await world.until(lambda: len(counts(*clients)) == 240)
-    await asyncio.sleep(30)
-    found = counts(*clients)
-    assert {found[text] for text in numbers(0, 118)} <= {1, 2}
-    assert {found[text] for text in numbers(140, 240)} == {1}
-    assert max(found.values()) == 2
-
-
-async def test_a_seek_to_a_position_reads_on_after_it(world: World) -> None:
-    client = await reader(world, "abcde")
-    await asyncio.sleep(6)
-    number = client.seen[2].sequence_number
-    await seek(world, Position(number), P)
-    await world.until(lambda: client.texts == [*"abcdede"], seconds=5)
-
-
-async def test_a_seek_to_latest_skips_waiting_records(world: World) -> None:
-    release = asyncio.Event()
-
-    async def wait(record: Record) -> None:
-        if record.data == b"a":
-            await release.wait()
-
-    world.put(*"abcde")
-    client = world.client("c1", handle=wait)
-    await world.until(lambda: client.texts == ["a"])
-    await asyncio.sleep(2)
-    await seek(world, Start.LATEST)
-    await asyncio.sleep(5)
-    release.set()
-    await asyncio.sleep(5)
-    world.put("f")
-    await world.until(lambda: client.texts == ["a", "f"])
-
-
 async def test_the_next_commit_finds_a_seek_without_notice(world: World) -> None:
     client = await reader(world, "a")
     await asyncio.sleep(6)
@@ -274,42 +211,6 @@ async def test_after_a_seek_acks_of_shards_moved_away_are_lost(world: World) -> 
     client.group.ack(client.seen[2])
     with pytest.raises(ShardsLostError):
         await client.run(client.group.commit())
-
-
-async def test_a_seek_reads_a_resharded_stream_parents_first(world: World) -> None:
-    client = await reader(world, "ab")
-    low, high = world.kinesis.split("orders", P)
-    world.put("c")
-    await world.until(lambda: client.held == sorted([low, high]))
-    world.kinesis.merge("orders", low, high)
-    world.put("d")
-    await world.until(lambda: len(client.texts) == 4)
-    await asyncio.sleep(10)
-    await seek(world)
-    await world.until(lambda: len(client.texts) == 8, seconds=20)
-    assert client.texts[4:] == [*"abcd"]
-    await asyncio.sleep(60)
-    assert len(client.texts) == 8
-    ended = {row.ended for i, row in world.shard_rows().items() if i <= high}
-    assert ended == {True}
-
-
-async def test_an_interrupted_seek_loses_nothing_and_can_be_repeated(
-    world: World,
-) -> None:
-    client = await reader(world, "ab")
-    world.kinesis.split("orders", P)
-    world.put("c")
-    await world.until(lambda: client.texts == [*"abc"])
-    await asyncio.sleep(10)
-    await seek_without_notice(world)
-    await world.until(lambda: client.texts == [*"abcab"], seconds=70)
-    await asyncio.sleep(10)
-    world.put("d")
-    await seek(world)
-    await world.until(lambda: client.texts[-4:] == [*"abcd"], seconds=20)
-    await asyncio.sleep(60)
-    assert all(row.ready or row.ended for row in world.shard_rows().values())
 
 
 async def test_a_paused_shard_is_read_from_its_seek_when_resumed(world: World) -> None:

@@ -95,20 +95,6 @@ async def test_a_fatal_error_is_raised_while_the_store_is_down(
 # --- outages ---
 
 
-async def test_a_slow_handler_does_not_degrade_its_client(world: World) -> None:
-    world.kinesis.create_stream("orders", 3)
-    slow = world.client("c1", handle=Thinking(60), max_uncommitted_records=2)
-    others = [world.client(f"c{n}") for n in (2, 3)]
-    await settled(world, slow, *others, shards=3)
-    held = slow.held
-    for _ in range(4):
-        spread(world, *numbers(0, 8))
-    for _ in range(50):
-        await asyncio.sleep(4)
-        assert world.members()["c1"].state == "up"
-        assert slow.held == held
-
-
 # --- other streams ---
 
 
@@ -168,40 +154,12 @@ async def test_a_stream_may_be_deleted_as_soon_as_it_isnt_consumed_any_more(
     assert len(client.held) == 1
 
 
-async def test_clients_get_shards_only_of_streams_they_request(world: World) -> None:
-    world.kinesis.create_stream("orders", 4)
-    world.kinesis.create_stream("payments", 4)
-    old = world.client("c1", "orders")
-    new = world.client("c2", "orders", "payments")
-    await world.until(lambda: len(old.held) + len(new.held) == 8)
-    await world.until(lambda: len(new.held) == 4)
-    assert {h.source.stream for h in old.group.owned_shards()} == {"orders"}
-    assert {h.source.stream for h in new.group.owned_shards()} == {"payments"}
-    spread(world, *numbers(0, 8))
-    spread(world, *numbers(8, 16), stream="payments")
-    await world.until(lambda: len(counts(old, new)) == 16)
-
-
 # --- what ends a client ---
 
 
 def made_anew(world: World) -> None:
     world.kinesis.delete_stream("orders")
     world.kinesis.create_stream("orders")
-
-
-async def test_no_client_delivers_records_of_a_recreated_stream(world: World) -> None:
-    world.kinesis.create_stream("many", 8)
-    clients = [world.client(name, "many") for name in ("c1", "c2", "c3")]
-    await settled(world, *clients, shards=8)
-    await asyncio.sleep(1)
-    world.kinesis.delete_stream("many")
-    world.kinesis.create_stream("many", 8)
-    spread(world, *numbers(0, 80), stream="many")
-    await asyncio.wait([client.task for client in clients], timeout=60)
-    for client in clients:
-        assert isinstance(client.task.exception(), StreamRecreatedError)
-        assert client.texts == []
 
 
 async def test_a_new_client_claims_no_shard_of_a_recreated_stream(world: World) -> None:

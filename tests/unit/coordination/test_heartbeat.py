@@ -39,11 +39,6 @@ async def test_heartbeats_are_frequent_before_the_first_plan(world: World) -> No
     assert body.row.beat == pytest.approx(8, abs=1)
 
 
-async def test_a_client_registers_its_commit_interval(world: World) -> None:
-    body = Body(world, commit_interval_seconds=0.5)
-    assert (await body.registered()).commit_ms == 500
-
-
 async def test_a_change_of_fan_out_is_written_with_the_next_heartbeat(
     world: World,
 ) -> None:
@@ -297,19 +292,6 @@ async def test_an_outage_does_not_cost_a_live_process_its_id(world: World) -> No
     old.store.down = False
     await world.until(lambda: new.events_of(Failed))
     assert not old.events_of(SessionLost)
-
-
-async def test_one_late_heartbeat_does_not_prove_a_live_process(world: World) -> None:
-    old = await registered(world)
-    await asyncio.sleep(10)
-    await end(old)
-    new = Body(world)
-    await asyncio.sleep(5)
-    late = writes.heartbeat(APP, old.row, old.row.beat + 1, state="up", lease_ms=8000)
-    assert (await world.table.write(late)).applied
-    began = world.clock.now()
-    await world.until(lambda: new.events_of(SessionRenewed))
-    assert 8 <= world.clock.now() - began < 9
 
 
 # --- the watchdog ---

@@ -82,34 +82,6 @@ async def test_a_pause_without_notice_is_met_all_the_same(
     await owner.owns(seconds=61)
 
 
-async def test_shards_that_are_not_paused_are_still_read(world: World) -> None:
-    world.kinesis.create_stream("orders", 2)
-    owner = await Owner(world).begin()
-    owner.plan(WHOLE)
-    await world.until(lambda: len(owner.held()) == 2)
-    low = min(owner.held())
-    await change(world, low, paused=True)
-    notice(owner)
-    await world.until(lambda: len(owner.held()) == 1)
-    await asyncio.sleep(120)
-    assert low not in owner.held()
-
-
-async def test_a_pause_waits_for_user_code(world: World) -> None:
-    owner = await own(world)
-    owner.finishes = False
-    world.put("a")
-    await world.until(lambda: owner.texts == ["a"])
-    await mark(world, SHARD)
-    notice(owner)
-    await asyncio.sleep(5)
-    assert owner.held() == [P]
-    owner.finishes = True
-    owner.sync_progress()
-    await owner.owns(seconds=0.5)
-    assert owner.row().position is not None
-
-
 async def test_a_stale_read_of_a_past_pause_releases_nothing(world: World) -> None:
     owner = await own(world)
     old = owner.row()._replace(paused=True, epoch=0, owner="")

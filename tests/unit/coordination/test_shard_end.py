@@ -8,7 +8,7 @@ import pytest
 
 from kinesumer.coordination.shard_sync import sync_shards
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import HASH_KEYS, Interval, Shard, ShardKey
+from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ports import Write
 from kinesumer.wire import shard_writes
 from tests.support.lease_owner import (
@@ -90,19 +90,6 @@ async def test_the_end_is_stored_after_the_last_commit(world: World) -> None:
     await owner.owns(LOW, HIGH)
     assert owner.texts == []
     assert owner.row().position == Position(number)
-
-
-async def test_a_chain_of_reshards_is_followed_in_order(world: World) -> None:
-    world.put("a")
-    world.kinesis.split("orders", P)
-    world.put("b")
-    child = world.kinesis.merge("orders", LOW, HIGH)
-    world.put("c")
-    owner = await Owner(world).begin()
-    owner.plan(WHOLE)
-    await owner.owns(child)
-    await world.until(lambda: len(owner.texts) == 3)
-    assert owner.texts == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
@@ -251,17 +238,3 @@ async def test_expired_children_with_rows_become_ready(world: World) -> None:
         world.kinesis.stream("orders").shards.pop(shard_id)
     await world.until(lambda: owner.row(LOW).ended and owner.row(HIGH).ended)
     assert len(ends(owner)) == 3
-
-
-async def test_a_child_belongs_to_the_range_it_starts_in(world: World) -> None:
-    """The range has only the parent's first hash key, with which one child starts."""
-    owner = await Owner(world).begin()
-    owner.plan((Interval(ARN, 0, 0),))
-    await owner.owns(P)
-    world.kinesis.split("orders", P)
-    await owner.owns(LOW)
-    assert owner.row(HIGH).ready
-    assert owner.row(HIGH).owner == ""
-    assert Shard(HIGH, HASH_KEYS // 2, HASH_KEYS - 1, (P,)) in (
-        owner.source.list_shards_now()
-    )

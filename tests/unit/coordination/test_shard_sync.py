@@ -197,23 +197,6 @@ async def test_a_sync_without_changes_writes_nothing(world: World) -> None:
     assert later.store.sent == []
 
 
-@pytest.mark.parametrize("children_have_rows", [False, True])
-async def test_a_crash_between_the_writes_of_an_end_is_repaired(
-    world: World, *, children_have_rows: bool
-) -> None:
-    syncer = SyncedStream(world)
-    await syncer.sync()
-    world.kinesis.split("orders", P)
-    if children_have_rows:
-        await syncer.sync()
-    await change(world, P, ended=True)
-    assert await syncer.sync()
-    found = world.shard_rows()
-    assert found[LOW].ready
-    assert found[HIGH].ready
-    assert found[LOW].start == Start.TRIM_HORIZON
-
-
 async def test_rows_created_by_owners_are_reported_once(world: World) -> None:
     syncer = SyncedStream(world)
     await syncer.sync()
