@@ -13,7 +13,14 @@ from kinesumer.errors import CommitTimeoutError
 from kinesumer.model.positions import Position
 from kinesumer.ops.group.seek import plan_seek
 from kinesumer.ops.group.seek import seek as seek_planned
-from tests.support.clients import OLDEST, WAYS, CallbackUser, death, shard
+from tests.support.clients import (
+    OLDEST,
+    WAYS,
+    CallbackUser,
+    Thinking,
+    death,
+    shard,
+)
 from tests.support.world import SHARD, World
 
 HALF = 1 << 127  # the first hash key of the second of two shards
@@ -79,14 +86,11 @@ async def test_a_shard_moves_after_its_last_record_and_the_call(
     user = CallbackUser(world)
     owner: list[str] = []
 
-    async def slowly(_: Record) -> None:
-        await asyncio.sleep(3)
-
     async def look(given: AssignedShard) -> None:
         await asyncio.sleep(2)
         owner.append(world.shard_rows("payments")[given.shard_id].owner_id)
 
-    user.on_record, user.on_revoked = slowly, look
+    user.on_record, user.on_revoked = Thinking(3), look
     world.put(*"abcdef", stream="payments", hash_key=HALF)
     task = asyncio.create_task(way(user, "payments"))
     await user.saw("a")
@@ -233,11 +237,7 @@ async def test_a_client_that_gets_its_lost_shard_back_revokes_it_first(
     world: World,
 ) -> None:
     user = CallbackUser(world)
-
-    async def slowly(_: AssignedShard) -> None:
-        await asyncio.sleep(50)
-
-    user.on_revoked = slowly
+    user.on_revoked = Thinking(50)
     world.put("a")
     async with user.running():
         await user.saw("a")

@@ -162,16 +162,6 @@ async def test_a_task_may_replace_one_that_it_cancelled(world: World) -> None:
         break
 
 
-async def test_an_iterator_of_batches_outlives_a_timeout(world: World) -> None:
-    desk = Desk(world)
-    batches = desk.records.batches()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(anext(batches), 1)
-    desk.put(hold(), 1)
-    assert numbers(await anext(batches)) == [1]
-    await batches.aclose()
-
-
 async def test_a_task_with_a_timeout_keeps_its_own_loop(world: World) -> None:
     desk = Desk(world, auto=False)
     batches, seen = desk.records.batches(), list[list[int]]()

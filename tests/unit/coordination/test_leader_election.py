@@ -22,6 +22,16 @@ async def three(world: World) -> list[Seat]:
     return seats
 
 
+def hide(monkeypatch: pytest.MonkeyPatch, seat: Seat, client_id: str) -> None:
+    """Let a session read the members without one of them, as a stale read may."""
+    query = seat.store.query
+
+    async def stale(pk: str, **how: Any) -> list[Row]:
+        return [row for row in await query(pk, **how) if row["sk"] != client_id]
+
+    monkeypatch.setattr(seat.store, "query", stale)
+
+
 async def test_standbys_lead_in_order_of_their_index(world: World) -> None:
     first, second, third = await three(world)
     before = leader_row(world)
@@ -99,12 +109,7 @@ async def test_a_leader_missing_in_a_stale_read_goes_on_leading(
     take = writes.lead(APP, await fleet.join("c0"), None)
     assert (await world.table.write(take)).applied
     seat = Seat(fleet, fleet.row("c1"), (ARN,))
-    query = seat.store.query
-
-    async def stale(pk: str, **how: Any) -> list[Row]:
-        return [row for row in await query(pk, **how) if row["sk"] != "c0"]
-
-    monkeypatch.setattr(seat.store, "query", stale)
+    hide(monkeypatch, seat, "c0")
     await asyncio.sleep(60)
     assert not seat.leads
     assert leader_row(world).client_id == "c0"
@@ -153,13 +158,8 @@ async def test_a_client_missing_in_the_list_does_not_lead(
 ) -> None:
     fleet = await fleet_of(world)
     seat = Seat(fleet, await fleet.join("c0"), (ARN,))
-    query = seat.store.query
-
-    async def stale(pk: str, **how: Any) -> list[Row]:
-        return [row for row in await query(pk, **how) if row["sk"] != "c0"]
-
     with monkeypatch.context() as patch:
-        patch.setattr(seat.store, "query", stale)
+        hide(patch, seat, "c0")
         await asyncio.sleep(10)
         assert not seat.leads
     await asyncio.sleep(5)

@@ -15,7 +15,7 @@ from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
 from kinesumer.errors import AccessDeniedError, StreamRecreatedError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, StreamRow
-from kinesumer.model.streams import HASH_KEYS, Start
+from kinesumer.model.streams import Start
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows, shard_writes
 from tests.support.faulty import FaultySource, FaultyStore
@@ -57,13 +57,6 @@ async def test_trim_horizon_begins_with_every_listed_shard(world: World) -> None
         LOW: False,
         HIGH: False,
     }
-    assert not any(row.ended for row in found.values())
-    assert {row.start for row in found.values()} == {Start.TRIM_HORIZON}
-    assert found[LOW].parents == {P}
-    assert (found[HIGH].first_hash, found[HIGH].last_hash) == (
-        HASH_KEYS // 2,
-        HASH_KEYS - 1,
-    )
 
 
 @pytest.mark.parametrize("days", [1, 3])

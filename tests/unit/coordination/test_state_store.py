@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
+from typing import NoReturn
 
 import pytest
 
@@ -162,29 +163,19 @@ async def test_a_call_that_an_ending_thread_never_begins_is_an_error(
 
 
 async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing() -> None:
-    @asynccontextmanager
-    async def open_store() -> AsyncIterator[SlowStore]:
-        yield SlowStore()
-
-    thread = StoreThread(open_store)
-    store = await thread.start()
-    call = asyncio.create_task(store.query("pk"))
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-    await thread.stop()
+    async with used(SlowStore()) as (store, _):
+        call = asyncio.create_task(store.query("pk"))
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
     gc.collect()  # a coroutine that was never awaited would warn
 
 
 async def test_what_opening_the_store_raises_is_raised_at_the_start() -> None:
-    def missing() -> SlowStore:
+    def missing() -> NoReturn:
         raise StateStoreMissingError("table t doesn't exist")
 
-    @asynccontextmanager
-    async def open_store() -> AsyncIterator[SlowStore]:
-        yield missing()
-
-    thread = StoreThread(open_store)
+    thread = StoreThread(missing)
     with pytest.raises(StateStoreMissingError, match="table t doesn't exist"):
         await thread.start()
     await thread.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 
@@ -23,37 +24,26 @@ OPEN = Shard("shardId-0", 0, HASH_KEYS - 1)
 CLOSED = OPEN._replace(ending_sequence_number="100")
 CHILD = Shard("shardId-1", 0, HASH_KEYS - 1, ("shardId-0",))
 ONE = [Record("99", b"x")]
+PAGES = [*product(([], ONE), ((), (CHILD,)), (False, True))]
 
 
-@pytest.mark.parametrize("was_closed", [False, True])
-@pytest.mark.parametrize("records", [[], ONE])
-@pytest.mark.parametrize("children", [(), (CHILD,)])
-def test_a_page_with_an_iterator_never_ends_a_shard(
-    records: list[Record], children: tuple[Shard, ...], was_closed: bool
-) -> None:
-    page = Page(records, "next", 0, children)
-    assert after_page(page, was_closed=was_closed) is NextStep.READ_ON
-
-
-@pytest.mark.parametrize("was_closed", [False, True])
-@pytest.mark.parametrize("records", [[], ONE])
-def test_children_in_place_of_an_iterator_end_a_shard(
-    records: list[Record], was_closed: bool
-) -> None:
-    page = Page(records, None, 0, (CHILD,))
-    assert after_page(page, was_closed=was_closed) is NextStep.END
-
-
-@pytest.mark.parametrize("was_closed", [False, True])
-def test_more_records_may_follow_a_page_with_records(was_closed: bool) -> None:
-    page = Page(ONE, None, 0)
-    assert after_page(page, was_closed=was_closed) is NextStep.READ_AFTER_LAST
-
-
-def test_only_a_shard_that_was_closed_before_the_request_ends_with_nothing() -> None:
-    page = Page([], None, 0)
-    assert after_page(page, was_closed=False) is NextStep.CONFIRM
-    assert after_page(page, was_closed=True) is NextStep.END
+@pytest.mark.parametrize(
+    ("page", "was_closed", "expected"),
+    [
+        # an iterator never ends a shard
+        *((Page(r, "next", 0, c), w, NextStep.READ_ON) for r, c, w in PAGES),
+        # children in place of an iterator do
+        *((Page(r, None, 0, (CHILD,)), w, NextStep.END) for r, c, w in PAGES if c),
+        # more records may follow a page with records
+        (Page(ONE, None, 0), False, NextStep.READ_AFTER_LAST),
+        (Page(ONE, None, 0), True, NextStep.READ_AFTER_LAST),
+        # without any, only a shard ends that was closed before the request
+        (Page([], None, 0), False, NextStep.CONFIRM),
+        (Page([], None, 0), True, NextStep.END),
+    ],
+)
+def test_what_follows_a_page(page: Page, was_closed: bool, expected: NextStep) -> None:
+    assert after_page(page, was_closed=was_closed) is expected
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.core.assignment import FREE
-from kinesumer.core.linear_partition import Partition, Taker, arrange, longest_runs
+from kinesumer.core.linear_partition import (
+    Partition,
+    Span,
+    Taker,
+    arrange,
+    longest_runs,
+)
 
 NO_LIMIT = 99
 
@@ -116,32 +122,28 @@ def test_of_several_runs_the_longest_counts_and_of_equal_ones_the_first() -> Non
     assert longest_runs([]) == {}
 
 
-def test_without_ranges_the_work_is_cut_by_weight() -> None:
-    assert arrange(sums(*[1] * 8), {1: 1, 2: 2, 3: 1}, {}, set()) == ([1, 2, 3], [2, 6])
-
-
-def test_takers_keep_their_order_and_share_what_is_free() -> None:
-    spans = {1: (6, 8), 2: (0, 2)}
-    assert arrange(sums(*[1] * 8), {1: 1, 2: 1}, spans, set()) == ([2, 1], [4])
-
-
-def test_a_new_taker_gets_the_free_range_with_the_most_work() -> None:
-    spans = {1: (1, 3), 2: (6, 8)}
-    order, bounds = arrange(sums(*[1] * 8), {1: 1, 2: 1, 3: 1}, spans, set())
-    assert (order, bounds) == ([1, 3, 2], [3, 6])
-
-
-def test_a_new_taker_gets_its_share_of_the_busiest_range() -> None:
-    spans = {1: (0, 2), 2: (2, 8)}
-    weights = {1: 1, 2: 2, 3: 1}
-    order, bounds = arrange(sums(*[1] * 8), weights, spans, set())
-    assert (order, bounds) == ([1, 2, 3], [2, 6])
-
-
-def test_a_single_slot_is_not_taken_from_its_taker() -> None:
-    spans = {1: (0, 1), 2: (1, 3)}
-    order, bounds = arrange(sums(90, 1, 1), {1: 1, 2: 1, 3: 1}, spans, set())
-    assert (order, bounds) == ([1, 2, 3], [1, 2])
+@pytest.mark.parametrize(
+    ("work", "weights", "spans", "expected"),
+    [
+        # without ranges, the work is cut by weight
+        ([1] * 8, (1, 2, 1), {}, ([1, 2, 3], [2, 6])),
+        # takers keep their order, and share what is free
+        ([1] * 8, (1, 1), {1: (6, 8), 2: (0, 2)}, ([2, 1], [4])),
+        # a new taker gets the free range with the most work
+        ([1] * 8, (1, 1, 1), {1: (1, 3), 2: (6, 8)}, ([1, 3, 2], [3, 6])),
+        # or its share of the busiest range
+        ([1] * 8, (1, 2, 1), {1: (0, 2), 2: (2, 8)}, ([1, 2, 3], [2, 6])),
+        # a single slot isn't taken from its taker
+        ([90, 1, 1], (1, 1, 1), {1: (0, 1), 2: (1, 3)}, ([1, 2, 3], [1, 2])),
+    ],
+)
+def test_takers_keep_their_ranges_and_new_ones_get_a_share(
+    work: list[int],
+    weights: tuple[int, ...],
+    spans: dict[int, Span],
+    expected: tuple[list[int], list[int]],
+) -> None:
+    assert arrange(sums(*work), dict(enumerate(weights, 1)), spans, set()) == expected
 
 
 @given(

@@ -315,56 +315,40 @@ P10, P11, P12, P13 = (Position(str(number)) for number in range(10, 14))
 NOW = 60.0
 
 
-def claim_after(position: Position | None, deaths: Deaths) -> Deaths:
-    return after_death(ROW._replace(position=position, deaths=deaths), NOW)
-
-
-def test_the_first_death_is_counted() -> None:
-    assert claim_after(P10, NO_DEATHS) == Deaths(1, NOW)
-
-
-def test_a_death_counts_only_if_the_owner_had_a_suspect() -> None:
-    assert claim_after(P10, Deaths(2, 5.0)) == Deaths(2, NOW)
-    assert claim_after(P10, Deaths(2, 5.0, tried=P11)) == Deaths(3, NOW)
-
-
-def test_small_progress_before_the_isolation_does_not_end_the_count() -> None:
-    assert claim_after(P12, Deaths(1, 5.0, tried=P11)) == Deaths(2, NOW)
-
-
-@pytest.mark.parametrize("position", [P11, P12])
-def test_in_isolation_a_record_that_is_done_is_no_suspect(position: Position) -> None:
-    assert claim_after(position, Deaths(3, 5.0, tried=P11)) == Deaths(3, NOW)
-
-
-@pytest.mark.parametrize("position", [None, P10])
-def test_the_second_death_in_isolation_names_the_record(
-    position: Position | None,
+@pytest.mark.parametrize(
+    ("position", "before", "expected"),
+    [
+        # the first death is counted
+        (P10, NO_DEATHS, Deaths(1, NOW)),
+        # another one only if the owner had a suspect
+        (P10, Deaths(2, 5.0), Deaths(2, NOW)),
+        (P10, Deaths(2, 5.0, P11), Deaths(3, NOW)),
+        # small progress before the isolation doesn't end the count
+        (P12, Deaths(1, 5.0, P11), Deaths(2, NOW)),
+        # in isolation, a record that is done is no suspect
+        (P11, Deaths(3, 5.0, P11), Deaths(3, NOW)),
+        (P12, Deaths(3, 5.0, P11), Deaths(3, NOW)),
+        # the second death in isolation names the record
+        (None, Deaths(3, 5.0, P11), Deaths(4, NOW, suspect=P11)),
+        (P10, Deaths(3, 5.0, P11), Deaths(4, NOW, suspect=P11)),
+        (None, Deaths(4, 5.0, P11, P11), Deaths(5, NOW, None, P11, P11)),
+        (P10, Deaths(4, 5.0, P11, P11), Deaths(5, NOW, None, P11, P11)),
+        # progress in isolation makes another record the suspect
+        (P11, Deaths(4, 5.0, P12, P11), Deaths(5, NOW, suspect=P12)),
+        (P12, Deaths(5, 5.0, P13, P11, P11), Deaths(6, NOW, suspect=P13)),
+        # deaths at two unacknowledged records name none of them
+        (P10, Deaths(4, 5.0, P13, P12), Deaths(5, NOW, suspect=P13)),
+        # another record is named after its second death
+        (P10, Deaths(5, 5.0, P11, P13, P13), Deaths(6, NOW, None, P11, P13)),
+        (P10, Deaths(6, 5.0, P11, P11, P13), Deaths(7, NOW, None, P11, P11)),
+    ],
+)
+def test_deaths_in_a_row_at_one_record_name_it(
+    position: Position | None, before: Deaths, expected: Deaths
 ) -> None:
-    first = claim_after(position, Deaths(3, 5.0, tried=P11))
-    assert first == Deaths(4, NOW, suspect=P11)
-    second = claim_after(position, first._replace(tried=P11))
-    assert second == Deaths(5, NOW, suspect=P11, poison=P11)
-
-
-def test_progress_in_isolation_makes_another_record_the_suspect() -> None:
-    deaths = Deaths(4, 5.0, tried=P12, suspect=P11)
-    assert claim_after(P11, deaths) == Deaths(5, NOW, suspect=P12)
-    named = Deaths(5, 5.0, tried=P13, suspect=P11, poison=P11)
-    assert claim_after(P12, named) == Deaths(6, NOW, suspect=P13)
-
-
-def test_deaths_at_two_unacknowledged_records_name_none_of_them() -> None:
-    deaths = Deaths(4, 5.0, tried=P13, suspect=P12)
-    assert claim_after(P10, deaths) == Deaths(5, NOW, suspect=P13)
-
-
-def test_another_record_is_named_after_its_second_death() -> None:
-    named = Deaths(5, 5.0, tried=P11, suspect=P13, poison=P13)
-    first = claim_after(P10, named)
-    assert first == Deaths(6, NOW, suspect=P11, poison=P13)
-    second = claim_after(P10, first._replace(tried=P11))
-    assert second == Deaths(7, NOW, suspect=P11, poison=P11)
+    """The fields of deaths are their number and time, tried, suspect and poison."""
+    row = ROW._replace(position=position, deaths=before)
+    assert after_death(row, NOW) == expected
 
 
 def test_a_record_that_arrived_after_the_last_death_is_no_suspect() -> None:

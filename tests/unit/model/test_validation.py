@@ -11,7 +11,6 @@ import pytest
 from kinesumer import RetryPolicy
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import is_async, require_list
-from kinesumer.testing.handlers import simulate_handler
 
 
 @pytest.mark.parametrize(
@@ -25,14 +24,6 @@ def test_values_of_iterables_are_accepted(given: Any) -> None:
 def test_text_and_single_values_are_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"isn't a list: write names=\["):
         require_list("names", given)
-
-
-@pytest.mark.parametrize("given", ["ValueError", ValueError, ["ValueError"], [7]])
-def test_non_retryable_errors_are_a_list_of_types(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="non_retryable"):
-        RetryPolicy(non_retryable=given)
-    with pytest.raises(ConfigurationError, match="restarts_after"):
-        simulate_handler(lambda record: None, batch=False, restarts_after=given)
 
 
 def test_a_list_of_non_retryable_errors_works_like_a_tuple() -> None:
