@@ -11,9 +11,15 @@ from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.consuming.watchdog import WorkSource
+from kinesumer.consuming.watchdog import (
+    REQUEST_SECONDS,
+    InFlightWork,
+    task_stack,
+    thread_stack,
+)
 from kinesumer.core.delivery import Effect, Free, Processed, Signal, Unfinished
 from kinesumer.model.times import Until
+from kinesumer.runtime.clock import LoopClock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.telemetry.api import Telemetry
 
@@ -67,19 +73,21 @@ def _log_unfinished(effect: Unfinished[OwnedShard]) -> None:
     )
 
 
-class DeliveryProtocol(WorkSource, Protocol):
+class DeliveryProtocol(Protocol):
     """Delivers batches from the buffer, and keeps track of which records are done."""
 
     callbacks: AssignmentCallbacks | None  # None if user code has none
     until: Until | None  # the time at which reading ends, if it does
+    thread: int  # the thread of the client's event loop
+
+    def oldest_work(self) -> InFlightWork | None:
+        """Return user code's work that began first, or None if it has no work."""
 
     def connect(self, parts: EngineParts) -> None:
         """Set the parts of the client. The client calls this on its event loop."""
-        ...
 
     async def open(self, clients: ClientFactory) -> None:
         """Open the AWS clients that the delivery needs, before anything is read."""
-        ...
 
     async def add_streams(
         self,
@@ -91,31 +99,55 @@ class DeliveryProtocol(WorkSource, Protocol):
         ``handlers`` are those that the user gave for them. Raises ConfigurationError if
         a stream can't be delivered.
         """
-        ...
 
     def close(self, fatal: BaseException | None = None) -> None:
         """Stop delivering records. If ``fatal`` is given, raise it in user code."""
-        ...
 
     def reopen(self) -> None:
         """Allow another start after a failed one has closed the delivery."""
-        ...
 
     def sync_progress(self) -> None:
         """Update the shards' progress with the records that user code has processed."""
-        ...
 
     def has_dead_letters(self, stream_arn: str) -> bool:
         """Return whether a stream's records can become dead letters."""
-        ...
 
     def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
         """Return whether user code has records of a shard.
 
         With ``waiting``, return also whether records of it wait for user code.
         """
-        ...
 
     def is_in_use_beside(self, task: UserTask | None) -> bool:
         """Return whether a task other than ``task`` may have records."""
-        ...
+
+
+def oldest_of(
+    delivery: DeliveryProtocol,
+    owned_shards: Iterable[OwnedShard],
+    loop_clock: LoopClock,
+) -> InFlightWork | None:
+    """Return what has made no progress for the longest time, or None.
+
+    This may be user code, a reader's request, or the event loop if something blocks it:
+    a blocked event loop receives no answers.
+    """
+    user, thread = delivery.oldest_work(), delivery.thread
+    works = [] if user is None else [user]
+    if delivery.callbacks is not None:
+        works += delivery.callbacks.works()
+    if (held := loop_clock.blocked_since()) is not None:
+        what = "what runs on the event loop and blocks it"
+        works.append(InFlightWork(held, what, lambda: thread_stack(thread)))
+    for owned in owned_shards:
+        since = owned.request_since
+        if since is not None:
+            asked = loop_clock.to_client_time(since) + REQUEST_SECONDS
+            works.append(_fetching(owned, asked, thread))
+    return min(works, default=None, key=lambda work: work.since)
+
+
+def _fetching(owned: OwnedShard, since: float, thread: int) -> InFlightWork:
+    source = owned.source
+    what = f"the request for records of {source.stream} {source.shard_id}"
+    return InFlightWork(since, what, lambda: task_stack(owned.task, thread), owned)

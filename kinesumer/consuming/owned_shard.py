@@ -46,21 +46,17 @@ class CallbackCalls(Protocol):
 
     async def assign(self) -> bool:
         """Call ``on_assigned``. Return whether the records may be delivered."""
-        ...
 
     def revoke(self, reason: RevokeReason) -> object:
         """Begin to call ``on_revoked``, once user code has none of the records."""
-        ...
 
     async def release(
         self, reason: RevokeReason, seconds: float, *, waits_for_user: bool
     ) -> None:
         """Wait until ``on_revoked`` returned, the shard is lost or the time is over."""
-        ...
 
     async def end(self) -> bool:
         """Call ``on_revoked`` for a closed shard. Return whether it returned."""
-        ...
 
 
 class OwnedShard:

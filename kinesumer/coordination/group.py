@@ -8,7 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from kinesumer.consuming.checkpointer import Checkpointer
-from kinesumer.consuming.delivery_protocol import DeliveryProtocol, EngineParts
+from kinesumer.consuming.delivery_protocol import (
+    DeliveryProtocol,
+    EngineParts,
+    oldest_of,
+)
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import (
@@ -18,7 +22,6 @@ from kinesumer.consuming.streams import (
     fan_out_uses,
     open_streams,
 )
-from kinesumer.consuming.watchdog import oldest_of
 from kinesumer.coordination.app_count import AppCount
 from kinesumer.coordination.heartbeat import Heartbeater, HeartbeatTask
 from kinesumer.coordination.member_reports import MemberReports, Reachability
@@ -355,7 +358,6 @@ class GroupConsumer:
         return self._heartbeater.registering
 
     def _synced_streams(self) -> frozenset[str]:
-        """Return the ARNs of the streams that this client syncs now."""
         session, arns = self.session, self._requested_arns
         return frozenset() if session is None else session.streams_to_sync(arns)
 
@@ -364,7 +366,6 @@ class GroupConsumer:
         return [self.streams[arn] for arn in self._requested_arns]
 
     def _rows_changed(self) -> None:
-        """Make the leader and the lease coordinator read the changed shard rows."""
         if self.session is not None:
             leader = self.session.leader
             self._heartbeat_runner.call_in_loop(lambda _: leader.shards_changed())

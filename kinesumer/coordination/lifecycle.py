@@ -30,7 +30,6 @@ class Runner(DeliveryProtocol, Protocol):
 
     async def run(self, start: Starter) -> None:
         """Call ``start``, and handle records. Raises a fatal error."""
-        ...
 
 
 class _StartRequest(NamedTuple):

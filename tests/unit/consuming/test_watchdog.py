@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from kinesumer.consuming.delivery import RecordDelivery, Records
-from kinesumer.consuming.watchdog import InFlightWork, oldest_of
+from kinesumer.consuming.delivery_protocol import oldest_of
+from kinesumer.consuming.watchdog import InFlightWork
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat import HeartbeatThread
 from kinesumer.model.records import Page

@@ -155,50 +155,54 @@ def reason(
     return load_reason(clients, shards, found, unknown)
 
 
-def test_ranges_are_kept_while_no_client_has_much_more_than_its_share() -> None:
-    text = reason(members(6, 3, 3), 36, 37, 37, 30, 30, 30)
-    assert text == (
-        "ranges are kept: no client with several shards has more than 12 % above its "
-        "share of the work"
-    )
+SEVERAL = "client with several shards"
+EVEN = f"ranges are kept: no {SEVERAL} has more than 12 % above its share of the work"
+HARDLY = f"ranges are kept: other ranges would lower the most work of a {SEVERAL} only "
+HOT_FIRST = 900, *[10] * 8
 
 
-def test_a_hot_shard_alone_makes_no_client_too_busy() -> None:
-    text = reason(members(5, 1, 2, 2), 900, 10, 10, 10, 10)
-    assert text.startswith("ranges are kept: no client with several shards")
-
-
-def test_clients_beside_a_hot_shard_have_much_less_than_a_share() -> None:
-    hot_first = 900, *[10] * 8
-    assert reason(members(9, 1, 4, 4), *hot_first).startswith("ranges are kept")
-    assert reason(members(9, 1, 6, 2), *hot_first).startswith(
-        "shards move to lower the most work of a client with several shards"
-    )
-
-
-def test_ranges_are_kept_if_others_are_hardly_better() -> None:
-    kept = (
-        "ranges are kept: other ranges would lower the most work of a client with "
-        "several shards only "
-    )
-    assert reason(members(53, 52, 1), 300, 300, *[1] * 50, 500) == (
-        f"{kept}from 114 % to 106 % of its share, and move 87 % of the shards"
-    )
-    assert reason(members(6, 2, 4), 1000, 5, 5, 1000, 600, 150) == (
-        f"{kept}from 128 % to 127 % of its share"
-    )
-    assert reason(members(3, 2, 1), 20, 20, 20) == (
-        "ranges are kept: the busiest client with several shards has 134 % of its "
-        "share of the work, and no other successive shards would lower that"
-    )
-
-
-def test_shards_move_if_that_lowers_the_most_work() -> None:
-    text = reason(members(12, 6, 6), *[20] * 6, *[10] * 6)
-    assert text == (
-        "shards move to lower the most work of a client with several shards from 134 % "
-        "to 112 % of its share: 9 % of the shards"
-    )
+@pytest.mark.parametrize(
+    ("sizes", "work", "text"),
+    [
+        ((3, 3), (36, 37, 37, 30, 30, 30), EVEN),
+        # a hot shard alone makes no client too busy, and the others have much less
+        ((1, 2, 2), (900, 10, 10, 10, 10), EVEN),
+        ((1, 4, 4), HOT_FIRST, EVEN),
+        (
+            (1, 6, 2),
+            HOT_FIRST,
+            f"shards move to lower the most work of a {SEVERAL} from 19 % to 13 % of "
+            "its share: 23 % of the shards",
+        ),
+        # others are hardly better
+        (
+            (52, 1),
+            (300, 300, *[1] * 50, 500),
+            f"{HARDLY}from 114 % to 106 % of its share, and move 87 % of the shards",
+        ),
+        (
+            (2, 4),
+            (1000, 5, 5, 1000, 600, 150),
+            f"{HARDLY}from 128 % to 127 % of its share",
+        ),
+        (
+            (2, 1),
+            (20, 20, 20),
+            f"ranges are kept: the busiest {SEVERAL} has 134 % of its share of the "
+            "work, and no other successive shards would lower that",
+        ),
+        (
+            (6, 6),
+            (*[20] * 6, *[10] * 6),
+            f"shards move to lower the most work of a {SEVERAL} from 134 % to 112 % of "
+            "its share: 9 % of the shards",
+        ),
+    ],
+)
+def test_shards_move_only_if_that_lowers_the_most_work(
+    sizes: tuple[int, ...], work: tuple[int, ...], text: str
+) -> None:
+    assert reason(members(len(work), *sizes), *work) == text
 
 
 def test_unknown_loads_keep_the_ranges() -> None:

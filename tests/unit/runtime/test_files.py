@@ -63,21 +63,6 @@ def test_a_file_of_another_user_is_not_replaced(
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away")
-async def test_letters_that_root_removes_leave_the_file_to_its_owner(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "letters"
-    letters = FileLetters(str(path))
-    await letters.put(LETTER)
-    os.chown(path, OTHER, OTHER)
-    stored = [one async for one in letters.read()]
-    await letters.remove(stored)
-    await letters.aclose()
-    assert (path.stat().st_uid, path.stat().st_gid) == (OTHER, OTHER)
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
 async def test_letters_of_another_user_are_not_removed_by_one_without_rights(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
