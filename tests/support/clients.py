@@ -276,10 +276,10 @@ class DyingFleet:
         """Return a shard's row."""
         return self.world.shard_rows()[shard_id]
 
-    async def until_stopped(self, shard_id: str = P) -> None:
+    async def until_stopped(self) -> None:
         """Wait until a record is named, and then long enough for more deaths."""
         rows = self.world.shard_rows
-        named = lambda: shard_id in rows() and rows()[shard_id].poison  # noqa: E731
+        named = lambda: P in rows() and rows()[P].poison  # noqa: E731
         await self.world.until(named, 900)
         await asyncio.sleep(120)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -82,9 +82,7 @@ class Fleet:
 class Seat:
     """A session that watches the members."""
 
-    def __init__(
-        self, fleet: Fleet, member: MemberRow, reaches: Iterable[str], **config: Any
-    ) -> None:
+    def __init__(self, fleet: Fleet, member: MemberRow, **config: Any) -> None:
         self.fleet, self.world = fleet, fleet.world
         self.member = member
         self.store = FaultyStore(self.world.table)
@@ -93,7 +91,7 @@ class Seat:
         self.elections = 0
         context = self.world.context(member.client_id, store=self.store, **config)
         self.leader = Leader(
-            context, self.lease, member, frozenset(reaches), self._notify
+            context, self.lease, member, frozenset({ARN}), self._notify
         )
         self.task = self.world.loop.create_task(self.leader.run())
         self.following = self.world.loop.create_task(self._follow())
@@ -120,12 +118,9 @@ class Seat:
             self.leader.member = self.fleet.row(self.member.client_id)
 
 
-async def sit(
-    fleet: Fleet, client_id: str, *, reaches: Iterable[str] = (ARN,), **config: Any
-) -> Seat:
+async def sit(fleet: Fleet, client_id: str, **config: Any) -> Seat:
     """Register a session that watches the members."""
-    member = await fleet.join(client_id)
-    return Seat(fleet, member, reaches, **config)
+    return Seat(fleet, await fleet.join(client_id), **config)
 
 
 async def lay_baseline(world: World, shards: int = 4, stream: str = "orders") -> str:

@@ -100,9 +100,8 @@ class Reader(SubscriptionReader):
         source: StreamSource,
         shard_id: str = FIRST_SHARD,
         after: Position | Start = Start.TRIM_HORIZON,
-        deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
-        super().__init__(source, shard_id, after, deadline_seconds)
+        super().__init__(source, shard_id, after, DEADLINE_SECONDS)
 
 
 DELIVERY_SECONDS = 0.07

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -154,40 +154,27 @@ class Fleet:
     def start(
         self,
         *client_ids: str,
-        start: str = "TRIM_HORIZON",
-        rejoins: bool = False,
         cabled: bool = False,
-        delay: float = 0.0,
-        runs: str = "",
-        concurrency: int = 1,
-        callbacks: bool = False,
-        blocking: bool = False,
-        deadly: Sequence[int] = (),
+        **settings: Any,
     ) -> list[Client]:
+        """Start processes. ``settings`` are further fields of Settings."""
         if not self.watcher.is_watching:
             self.watcher.start(self.arns)
         started = []
         for client_id in client_ids:
             name = f"{self.app}-{len(self.clients)}-{client_id}"
-            settings = Settings(
+            given = Settings(
                 app=self.app,
                 table=self.table,
                 client_id=client_id,
                 streams=self.streams,
                 config=self.config,
                 journal=str(self._folder / f"{name}.jsonl"),
-                start=start,
-                rejoins=rejoins,
-                delay=delay,
-                runs=runs,
-                concurrency=concurrency,
-                callbacks=callbacks,
-                blocking=blocking,
-                deadly=[*deadly],
+                **settings,
             )
             cables = self.cables() if cabled else {}
             log, environment = self._folder / f"{name}.log", self.environment(cables)
-            client = Client(settings, log, cables, environment)
+            client = Client(given, log, cables, environment)
             self.clients.append(client)
             started.append(client)
         return started

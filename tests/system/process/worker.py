@@ -52,7 +52,6 @@ class Settings:
     streams: list[Stream]
     config: dict[str, Any]
     journal: str
-    start: str = "TRIM_HORIZON"
     delay: float = 0.0  # seconds of work per record, unless orders change it
     # The kind of handler for ``run()``: "record", "thread" or "batch". If it is empty,
     # the worker iterates over records.
@@ -124,7 +123,6 @@ class Calls:
         self,
         client: Kinesumer,
         streams: list[Stream],
-        start: Start,
         callbacks: dict[str, Any],
     ) -> None:
         settings = self._settings
@@ -136,7 +134,7 @@ class Calls:
         await client.run(
             streams,
             handlers[settings.runs],
-            start=start,
+            start=Start.TRIM_HORIZON,
             concurrency=settings.concurrency,
             dead_letters=self.bury,
             retries=RetryPolicy(max_attempts=2, initial_delay_seconds=0.05),
@@ -255,14 +253,14 @@ class Worker:
 
     async def _consume(self) -> None:
         settings = self._settings
-        streams, start = self._streams, Start(type=settings.start)
+        streams, start = self._streams, Start.TRIM_HORIZON
         self._client = self._new_client()
         async with self._client:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self._leave)
             if settings.runs:
                 calls = Calls(lambda: self.orders, settings, self._journal)
-                await calls.run(self._client, streams, start, self._callbacks())
+                await calls.run(self._client, streams, self._callbacks())
                 return
             callbacks = self._callbacks()
             async for record in self._client.consume(streams, start=start, **callbacks):
@@ -363,8 +361,12 @@ def run_blocking(settings: Settings, orders: Connection) -> int:
         config=Config(**settings.config),
         stop_signals=True,
     ) as client:
-        start = Start(type=settings.start)
-        client.run(settings.streams, calls.thread, start=start, dead_letters=calls.bury)
+        client.run(
+            settings.streams,
+            calls.thread,
+            start=Start.TRIM_HORIZON,
+            dead_letters=calls.bury,
+        )
     return 0
 
 

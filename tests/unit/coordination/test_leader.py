@@ -217,7 +217,7 @@ def text(first: int, *seconds: float) -> str:
 async def balanced(world: World, **config: object) -> tuple[Fleet, Seat]:
     """Return two members with six shards each, which report equal loads."""
     fleet = await fleet_of(world, "c1", shards=SHARDS)
-    seat = await sit(fleet, "c0", assignor="load", **config)  # type: ignore[arg-type]
+    seat = await sit(fleet, "c0", assignor="load", **config)
     await asyncio.sleep(3)
     assert shares(world, SHARDS) == {"c0": 6, "c1": 6}
     await fleet.change("c0", load=text(0, *[0.1] * 6))

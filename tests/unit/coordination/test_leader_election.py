@@ -11,7 +11,7 @@ from kinesumer.coordination.leader import LEADER_POLL_SECONDS
 from kinesumer.model.rows import Row
 from kinesumer.wire import writes
 from tests.support.members import WHOLE, Fleet, Seat, fleet_of, leader_row, shares, sit
-from tests.support.world import APP, ARN, World
+from tests.support.world import APP, World
 
 
 async def three(world: World) -> list[Seat]:
@@ -108,7 +108,7 @@ async def test_a_leader_missing_in_a_stale_read_goes_on_leading(
     fleet = await fleet_of(world, "c1")
     take = writes.lead(APP, await fleet.join("c0"), None)
     assert (await world.table.write(take)).applied
-    seat = Seat(fleet, fleet.row("c1"), (ARN,))
+    seat = Seat(fleet, fleet.row("c1"))
     hide(monkeypatch, seat, "c0")
     await asyncio.sleep(60)
     assert not seat.leads
@@ -135,7 +135,7 @@ async def test_lost_answers_of_election_and_plan_are_settled(
 ) -> None:
     fleet = await fleet_of(world, "c1")
     member = await fleet.join("c0")
-    seat = Seat(fleet, member, (ARN,))
+    seat = Seat(fleet, member)
     seat.store.spoil(how, attribute)
     await asyncio.sleep(5)
     assert seat.leads
@@ -157,7 +157,7 @@ async def test_a_client_missing_in_the_list_does_not_lead(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = await fleet_of(world)
-    seat = Seat(fleet, await fleet.join("c0"), (ARN,))
+    seat = Seat(fleet, await fleet.join("c0"))
     with monkeypatch.context() as patch:
         hide(patch, seat, "c0")
         await asyncio.sleep(10)
