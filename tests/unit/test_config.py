@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import pytest
@@ -29,30 +28,6 @@ def test_a_lease_shorter_than_three_heartbeats_is_refused() -> None:
         ConfigurationError, match=r"lease_duration_seconds=5\.9 is less than"
     ):
         Config(heartbeat_interval_seconds=2, lease_duration_seconds=5.9)
-
-
-POSITIVE = [
-    field.name
-    for field in dataclasses.fields(Config)
-    if isinstance(field.default, int | float)
-    and field.name != "rebalance_delay_seconds"
-]
-
-
-@pytest.mark.parametrize("name", POSITIVE)
-@pytest.mark.parametrize("value", [0, -1, math.nan])
-def test_numbers_must_be_positive(name: str, value: float) -> None:
-    options: dict[str, Any] = {name: value}
-    with pytest.raises(ConfigurationError, match=name):
-        Config(**options)
-
-
-@pytest.mark.parametrize("value", [0, -1, 2.5, True, "3"])
-def test_max_shards_is_a_positive_whole_number_or_none(value: Any) -> None:
-    assert Config().max_shards is None
-    assert Config(max_shards=1).max_shards == 1
-    with pytest.raises(ConfigurationError, match="max_shards"):
-        Config(max_shards=value)
 
 
 @pytest.mark.parametrize("pages", [1, 10_000])

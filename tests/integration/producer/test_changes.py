@@ -43,38 +43,6 @@ async def test_a_stream_with_auto_takes_records_without_a_key(
     assert {record.partition_key for record in records} == {None}
 
 
-async def test_nothing_is_put_twice_during_reshards_of_a_stream_with_auto(
-    kinesumer_aws: EmbeddedAws,
-) -> None:
-    kinesumer_aws.create_stream("orders", 4, **AUTO)
-    data = texts(2000)
-    async with Producer("orders", aggregate=True, linger_seconds=0.01) as producer:
-        for start in range(0, len(data), 500):
-            await put_all(producer, data[start : start + 500])
-            await producer.flush()
-            kinesumer_aws.split("orders", kinesumer_aws.open_shards("orders")[0])
-    assert producer.counts.records == producer.counts.rows == 2000
-    assert producer.counts.retried == 0
-    assert Counter(r.data for r in await consumed(data)) == Counter(data)
-
-
-async def test_a_switch_while_a_producer_runs_loses_nothing(
-    kinesumer_aws: EmbeddedAws,
-) -> None:
-    kinesumer_aws.create_stream("orders", 4, mode="ON_DEMAND")
-    data = texts(3000)
-    async with Producer("orders", aggregate=True, linger_seconds=0.01) as producer:
-        for start in range(0, len(data), 500):
-            await put_all(producer, data[start : start + 500])
-            await producer.flush()
-            if start == 500:
-                switch(kinesumer_aws, "AUTO")
-    # Up to the switch, a record of Kinesis had many records; after it, only one.
-    assert 2000 <= producer.counts.records < 2500
-    assert producer.counts.rows == 3000
-    assert {record.data for record in await consumed(data)} == {*data}
-
-
 async def test_the_strategy_decides_at_each_put_whether_a_key_may_be_missing(
     kinesumer_aws: EmbeddedAws,
 ) -> None:

@@ -85,45 +85,6 @@ async def test_a_consumer_gets_each_record_once_at_the_place_of_its_result(
     assert (producer.counts.records < 100) == aggregate
 
 
-@pytest.mark.parametrize("aggregate", [False, True])
-async def test_keys_keep_their_order_despite_throttling_and_reshards(
-    kinesumer_aws: EmbeddedAws, aggregate: bool
-) -> None:
-    kinesumer_aws.create_stream("orders", shards=2)
-    data = texts(3000)
-    kinesumer_aws.fault(
-        "throttle", service="kinesis", operation="PutRecords", probability=0.2
-    )
-    async with Producer(
-        "orders", aggregate=aggregate, ordered=True, linger_seconds=0.01
-    ) as producer:
-        for start in range(0, len(data), 500):
-            await put_all(producer, data[start : start + 500])
-            await asyncio.sleep(0.05)
-            if start in (500, 1500):
-                shards = kinesumer_aws.open_shards("orders")
-                kinesumer_aws.split("orders", shards[0])
-    assert producer.counts.rows == len(data)
-    kinesumer_aws.clear_faults()
-    records = await consumed(data)
-    # Records that an aggregate had in the wrong shard are delivered twice.
-    assert aggregate or len(records) == len(data)
-    for key in KEYS:
-        of_key = dict.fromkeys(r.data for r in records if r.partition_key == key)
-        assert [*of_key] == sorted(of_key)
-
-
-async def test_a_request_without_an_answer_is_put_again(
-    kinesumer_aws: EmbeddedAws,
-) -> None:
-    kinesumer_aws.create_stream("orders")
-    kinesumer_aws.fault("drop", service="kinesis", operation="PutRecords", count=1)
-    async with Producer("orders") as producer:
-        await put_all(producer, texts(10))
-    assert producer.counts.retried == 10
-    assert len(await consumed(texts(10) * 2)) == 20
-
-
 async def test_leaving_the_block_raises_what_was_not_put(
     kinesumer_aws: EmbeddedAws,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.errors import CorruptRowError, GroupBusyError, InvalidPositionError
+from kinesumer.errors import CorruptRowError, InvalidPositionError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Value
 from kinesumer.model.streams import Start
@@ -229,22 +229,10 @@ async def test_a_group_of_a_later_version_is_refused(world: World) -> None:
 P = "shardId-000000000000"
 
 
-def checkpoint(world: World, number: Value, stream: str = "orders") -> None:
+def checkpoint(world: World, number: Value) -> None:
     """Write a checkpoint as Kinesumer for Go does."""
-    row = {"pk": f"check_point#{APP}#{stream}", "sk": P, "sequence_number": number}
+    row = {"pk": f"check_point#{APP}#orders", "sk": P, "sequence_number": number}
     put(world, {**row, "last_update": "2026-11-21T10:00:00.123456789+09:00"})
-
-
-@in_virtual_time
-async def test_a_shard_continues_after_gos_checkpoint(world: World) -> None:
-    world.put("a", "b")
-    first = world.kinesis.stream("orders").open[0].log[0].sequence_number
-    checkpoint(world, first)
-    put(world, {"pk": f"shard_cache#{APP}", "sk": "orders", "shard_ids": NULL})
-    put(world, {"pk": f"client#{APP}", "sk": "old", "last_update": "yesterday"})
-    put(world, {"pk": f"client#{APP}", "sk": "odd", "last_update": NULL})
-    client = world.client("c1")
-    await world.until(lambda: client.texts == ["b"])
 
 
 @pytest.mark.parametrize("number", ["", "LATEST", NULL])
@@ -266,16 +254,6 @@ async def test_an_invalid_checkpoint_of_go_stops_its_stream_until_corrected(
     assert f"pk='check_point#{APP}#orders' sk='{P}'" in caplog.text
     checkpoint(world, world.kinesis.stream("orders").open[0].first_number)
     await world.until(lambda: client.texts == ["b", "a"], seconds=90)
-
-
-@in_virtual_time
-async def test_a_live_go_client_is_detected_beside_an_invalid_row(world: World) -> None:
-    now = rows.timestamp_text(world.clock.wall())
-    put(world, {"pk": f"client#{APP}", "sk": "live", "last_update": now})
-    put(world, {"pk": f"client#{APP}", "sk": "odd", "last_update": NULL})
-    client = world.client("c1")
-    await asyncio.wait([client.task], timeout=10)
-    assert isinstance(client.task.exception(), GroupBusyError)
 
 
 @in_virtual_time

@@ -29,7 +29,6 @@ from tests.support.aggregates import (
     by_protobuf,
     frame,
     open_records,
-    users_in,
     varint,
 )
 from tests.support.spark_reading import schema
@@ -122,13 +121,6 @@ def expected_users(data: bytes) -> list[User] | None:
         return by_protobuf(message)
     except (DecodeError, IndexError):
         return None
-
-
-@with_examples(map(frame, CORPUS))
-@given(frames)
-def test_a_frame_is_opened_if_protobuf_can_read_its_keys_and_data(data: bytes) -> None:
-    users = expected_users(data)
-    assert users_in(data) == users
 
 
 def test_a_key_that_a_thousand_records_share_is_hashed_once() -> None:

@@ -25,7 +25,7 @@ from kinesumer.ops.migration.positions import (
 from kinesumer.wire.fields import read_position, read_start
 from kinesumer.wire.rows import start_text
 from kinesumer.wire.shard_writes import position_values
-from tests.support.kcl_fleet import ORDERS, S0, S1, World, leases
+from tests.support.kcl_fleet import S0, S1, World, leases
 from tests.support.lease_table import lease
 from tests.support.steps import growth
 from tests.system.hostile.strategies import json_values
@@ -120,8 +120,6 @@ def test_the_unchanged_file_is_valid() -> None:
     assert point.start == Start(type="AT_TIMESTAMP", timestamp=5.0)
 
 
-AGGREGATE = "49017952649043560000000000000000000000000000002300000000"
-
 numbers = st.integers(-(10**38), 10**38).map(str) | st.sampled_from(["1E+125", "1.5"])
 attributes: st.SearchStrategy[Any] = st.one_of(
     st.fixed_dictionaries({"S": st.text(max_size=8) | numbers}),
@@ -172,34 +170,6 @@ def test_any_lease_table_is_read_or_refused_with_a_message(
     assert len(set(shards)) == len({row.key for row in table.leases})
     with suppress(ConfigurationError):
         streams_to_open(table, ["orders"], "eu-west-1")
-
-
-BAD = {
-    "checkpoint": {"S": "yesterday"},
-    "checkpointSubSequenceNumber": {"N": "-1"},
-    "leaseCounter": {"S": "many"},
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-async def test_a_bad_row_is_named_and_nothing_is_written(name: str) -> None:
-    world, table = World(), leases("kclsingle")
-    table.rows[S1][name] = BAD[name]
-    before = dict(table.rows)
-    with pytest.raises(ConfigurationError, match=f"'{S1}': {name} isn't that of"):
-        await plan_kcl_import(world.context(), world.open, table, ["orders"])
-    assert table.rows == before
-
-
-async def test_a_start_in_the_future_is_named_and_nothing_is_written() -> None:
-    world, table = World(), leases("kclsingle")
-    table.rows[S1].update(lease(S1, "AT_TIMESTAMP", 10**13))
-    planned = await plan_kcl_import(world.context(), world.open, table, ["orders"])
-    [problem] = planned.problems
-    assert problem.startswith(f"{ORDERS}: {S1}: the start 2286-11-20T17:46:40Z is in ")
-    table.rows[S1].update(lease(S1, "AT_TIMESTAMP", 10**17))
-    with pytest.raises(ConfigurationError, match="checkpointSubSequenceNumber"):
-        await plan_kcl_import(world.context(), world.open, table, ["orders"])
 
 
 @pytest.mark.parametrize("counter", [None, {"S": "7"}], ids=["none", "text"])

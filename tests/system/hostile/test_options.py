@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from contextlib import suppress
 from typing import Any
 
@@ -44,20 +43,6 @@ def any_text(most: int) -> st.SearchStrategy[str]:
 
 
 # --- Config ---
-
-WRONG: list[Any] = [
-    *(None, "2", b"2", [], True, 0.5j),
-    *(math.nan, math.inf, -math.inf, 10**400),
-]
-
-
-@pytest.mark.parametrize("name", sorted(FIELDS.keys() - {"label"}))
-def test_a_value_of_another_type_is_refused_with_the_fields_name(name: str) -> None:
-    for value in WRONG:
-        if value is None and FIELDS[name].default is None:
-            continue  # the field is optional
-        with pytest.raises(ConfigurationError, match=name):
-            Config(**{name: value})
 
 
 @given(

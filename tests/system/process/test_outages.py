@@ -69,25 +69,6 @@ def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
 
 
 @scenario
-def test_credentials_of_a_role_are_renewed_again_and_again(fleet: Fleet) -> None:
-    fleet.stream("orders", account="111111111111", session_seconds=4)
-    fleet.started("a", "b")
-    fleet.produce()
-    fleet.pause(8)
-    fleet.finish()
-
-    role = f"role/{fleet.app}-reader"
-    renewals = sum(
-        count.requests
-        for count in fleet.aws.journal.counts()
-        if count.operation == "AssumeRole" and count.resource.endswith(role)
-    )
-    fleet.note(f"{renewals} times the role was assumed")
-    assert renewals >= 4
-    assert not any("denied" in c.log.read_text() for c in fleet.clients)
-
-
-@scenario
 def test_leaving_while_the_store_is_down_ends_and_tells_the_truth(
     fleet: Fleet,
 ) -> None:
