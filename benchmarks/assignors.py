@@ -9,13 +9,12 @@ client, in percent of all, on average over 60 events.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from random import Random
 from typing import TYPE_CHECKING
 
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.core.load_assignor import assign_load
-from kinesumer.model.streams import HASH_KEYS
+from tests.support.shares import Owners, even, owners
 
 if TYPE_CHECKING:
     from kinesumer.core.assignment import Plan
@@ -30,7 +29,7 @@ class Group:
 
     def __init__(self, shards: int, clients: int, *, by_load: bool) -> None:
         self._random, self._by_load = Random(1), by_load
-        self._keys = [number * HASH_KEYS // shards for number in range(shards)]
+        self._keys = even(shards)
         self._most, self._number = clients, 0
         self._ids: list[str] = []
         self._plan: Plan = {}
@@ -66,15 +65,8 @@ class Group:
         moved = sum(owner != before.get(shard) for shard, owner in now.items())
         return 100 * moved / len(self._keys)
 
-    def _owners(self) -> dict[int, str]:
-        return {
-            shard: client
-            for client, range_ in self._plan.items()
-            for _, first, last in range_
-            for shard in range(
-                bisect_left(self._keys, first), bisect_right(self._keys, last)
-            )
-        }
+    def _owners(self) -> Owners:
+        return owners(self._plan, {"s": self._keys})
 
 
 def measure(shards: int, clients: int, event: str, *, by_load: bool) -> float:

@@ -12,20 +12,12 @@ and without.
 from __future__ import annotations
 
 import asyncio
-import random
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.report import Report
-from kinesumer import Kinesumer
-from kinesumer.model.streams import Start
 from kinesumer.runtime import clock
-from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
-from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.run import reduce_logging
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.machine import Machine
+from tests.support.world import Client, World, in_virtual_time
 
 SHARDS = 10
 RECORDS = 50
@@ -49,60 +41,46 @@ class Slow:
         return call if asyncio.iscoroutinefunction(method) else method
 
 
-class Fleet:
-    """Two clients of one app. User code of the first one blocks its event loop."""
-
-    def __init__(self, loop: VirtualLoop, hold_seconds: float) -> None:
-        self.loop, self.hold_seconds = loop, hold_seconds
-        self.kinesis, self.store = (
-            MemoryKinesis(loop.services),
-            MemoryStore(loop.services),
-        )
-        self.ids = count()
-        stream = self.kinesis.create_stream("orders", SHARDS)
-        for shard in list(stream.shards.values()):
-            for number in range(RECORDS):
-                self.kinesis.put("orders", b"%d" % number, "key", shard.first_hash)
-        self.seen: dict[str, set[str]] = {"c1": set(), "c2": set()}
-
-    async def consume(self, name: str, machine: Machine) -> None:
-        """Consume with a client; the second one keeps its first record for ever."""
-
-        async def open_source(_: object) -> Any:
-            return Slow(self.kinesis.source("orders"))
-
-        def new_id() -> str:
-            return f"id-{next(self.ids)}"
-
-        draws = random.Random(name)
-        ports = memory_ports(machine, draws, new_id, Slow(self.store), open_source)
-        client = Kinesumer("app", client_id=name, _ports=ports)
-        async with client:
-            async for record in client.consume("orders", start=Start.TRIM_HORIZON):
-                self.seen[name].add(record.shard_id)
-                if name == "c2":
-                    await asyncio.Event().wait()
-                await machine.busy(self.hold_seconds)
-
-    async def measure(self) -> float:
-        """Kill the second client. Return when the first has delivered of all shards."""
-        machines = {name: self.loop.machine(name) for name in ("c1", "c2")}
-        for name, machine in machines.items():
-            self.loop.spawn(machine, self.consume(name, machine))
-        while not all(self.seen.values()):
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(60)
-        machines["c2"].kill()
-        killed_at = self.loop.services.now()
-        while len(self.seen["c1"]) < SHARDS:
-            await asyncio.sleep(0.01)
-        return self.loop.services.now() - killed_at
-
-
 def run(hold_seconds: float) -> float:
     """Return how long after the kill all shards had delivered a record."""
-    loop = VirtualLoop(random.Random(1))
-    return loop.run(Fleet(loop, hold_seconds).measure())
+    found = [0.0]
+
+    @in_virtual_time
+    async def measure(world: World) -> None:
+        stream = world.kinesis.create_stream("orders", SHARDS)
+        for shard in list(stream.shards.values()):
+            for number in range(RECORDS):
+                world.put(str(number), hash_key=shard.first_hash)
+
+        async def hold(_: object) -> None:
+            await first.machine.busy(hold_seconds)
+
+        async def wait(_: object) -> None:
+            await asyncio.Event().wait()
+
+        first, second = (
+            world.client(
+                name,
+                source=lambda name: Slow(world.kinesis.source(name)),
+                store=Slow(world.table),
+                handle=handle,
+            )
+            for name, handle in (("c1", hold), ("c2", wait))
+        )
+        await world.until(lambda: first.seen and second.seen)
+        await asyncio.sleep(60)
+        second.kill()
+        killed_at = world.clock.now()
+        await world.until(lambda: len(shards_of(first)) == SHARDS, seconds=600)
+        found[0] = world.clock.now() - killed_at
+
+    measure()
+    return found[0]
+
+
+def shards_of(client: Client) -> set[str]:
+    """Return the shards of which a client has delivered records."""
+    return {record.shard_id for record in client.seen}
 
 
 def main() -> None:

@@ -18,15 +18,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
 
 from benchmarks.canned_source import consume, set_up_telemetry
 from benchmarks.decode import SOURCE, cheapest, each
-from benchmarks.http_server import served_kinesis
+from benchmarks.http_server import printed_rate, served_kinesis
 from benchmarks.pages import JSON, LAYOUTS, Order
 from benchmarks.report import Report, percentile
 from kinesumer.testing import EmbeddedAws, background
@@ -116,22 +114,21 @@ def over_http(report: Report, name: str, canned: float, *, tls: bool) -> None:
         served_kinesis("benchmarks.canned_server", name, tls=tls) as reach,
     ):
         aws.create_table("state")
-        environment = {**os.environ, **aws.environment(), **reach}
+        environment = aws.environment() | reach
         rates: dict[str, list[float]] = {}
         own = [consumer for consumer in PEER_RECORDS if consumer not in RATIOS]
         for consumer in [*PEER_RECORDS, *own * (ROUNDS - 1)]:
             python = str(PEERS_PYTHON) if consumer in RATIOS else sys.executable
             if not Path(python).exists():
                 continue
-            records = str(PEER_RECORDS[consumer][name])
-            rate = subprocess.run(
-                [python, "-m", "benchmarks.peers", consumer, records],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-            rates.setdefault(consumer, []).append(float(rate))
+            rate = printed_rate(
+                "benchmarks.peers",
+                consumer,
+                PEER_RECORDS[consumer][name],
+                environment=environment,
+                python=python,
+            )
+            rates.setdefault(consumer, []).append(rate)
     figures = {consumer: median(several) for consumer, several in rates.items()}
     for consumer, figure in figures.items():
         spread = f"{min(rates[consumer]):,.0f} to {max(rates[consumer]):,.0f}"

@@ -9,8 +9,6 @@ Throughput uses a server of prepared events, and counts the client's CPU time on
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,11 +18,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks.fleet import Fleet, Worker, fleet, producing
 from benchmarks.handover import Seen, gaps_of_moves, parsed, repeated
-from benchmarks.http_server import served
+from benchmarks.http_server import printed_rate, served, served_kinesis
 from benchmarks.report import Report, percentile
 from benchmarks.worker import IDLE_SECONDS
 from kinesumer.testing import EmbeddedAws, background
-from tests.support.tls_front import make_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,40 +72,29 @@ def latency() -> None:
 
 def throughput() -> None:
     """Measure records per CPU second of a client that iterates over all records."""
-    with background(EmbeddedAws()) as aws, tempfile.TemporaryDirectory() as directory:
+    with background(EmbeddedAws()) as aws:
         aws.create_table("state")
-        files = make_certificate(Path(directory))
         for size, (records, count, aim) in LAYOUTS.items():
             report = Report(f"records of {size:,} B per CPU second")
             for transport in TRANSPORTS:
-                arguments = files if transport == TLS else ()
-                with served("benchmarks.push_server", records, size, *arguments) as url:
-                    environment = {
-                        **aws.environment(),
-                        "AWS_ENDPOINT_URL_KINESIS": url,
-                        "AWS_CA_BUNDLE": str(files[0]),
-                    }
-                    rate = measured("kinesumer", count, environment)
-                    report.note(f"polling, {transport}", f"{rate:,.0f}")
-                    rate = measured("fan-out", count, environment)
+                with served_kinesis(
+                    "benchmarks.push_server", records, size, tls=transport == TLS
+                ) as reach:
+                    polling, pushed = (
+                        printed_rate(
+                            "benchmarks.peers",
+                            consumer,
+                            count,
+                            environment=aws.environment() | reach,
+                        )
+                        for consumer in ("kinesumer", "fan-out")
+                    )
+                report.note(f"polling, {transport}", f"{polling:,.0f}")
                 if transport == TLS:
-                    report.at_least(f"fan-out, {transport}", rate, aim)
+                    report.at_least(f"fan-out, {transport}", pushed, aim)
                 else:
-                    report.note(f"fan-out, {transport}", f"{rate:,.0f}")
+                    report.note(f"fan-out, {transport}", f"{pushed:,.0f}")
             report.print()
-
-
-def measured(consumer: str, records: int, environment: dict[str, str]) -> float:
-    """Return the records per CPU second of a consumer of ``benchmarks.peers``."""
-    command = [sys.executable, "-m", "benchmarks.peers", consumer, str(records)]
-    done = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return float(done.stdout)
 
 
 def idle() -> None:

@@ -11,20 +11,16 @@ aiofastnet is installed, both run with its transports, too.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from statistics import median
 
-from benchmarks.http_server import served_kinesis
+from benchmarks.http_server import printed_rate, served_kinesis
 from benchmarks.pages import LAYOUTS
 from benchmarks.report import Report
 from kinesumer.testing import EmbeddedAws, background
 
 RECORDS = {"100B": 3_000_000, "1KB": 600_000, "10KB": 60_000, "1MB": 1_000}
 ROUNDS = 5
-PEER = sys.executable, "-m", "benchmarks.peers"
 # If aiohttp takes at most this much more CPU time at each size, it replaces the own
 # connections.
 MOST_MORE_PERCENT = 8.0
@@ -59,16 +55,12 @@ def _measure(layout: str) -> dict[str, list[float]]:
         served_kinesis("benchmarks.canned_server", layout, tls=True) as reach,
     ):
         aws.create_table("state")
-        environment = {**os.environ, **aws.environment(), **reach}
+        environment = aws.environment() | reach
         for consumer in CONSUMERS * ROUNDS:
-            rate = subprocess.run(
-                [*PEER, consumer, str(RECORDS[layout])],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-            seconds[consumer].append(1 / float(rate))
+            rate = printed_rate(
+                "benchmarks.peers", consumer, RECORDS[layout], environment=environment
+            )
+            seconds[consumer].append(1 / rate)
     return seconds
 
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from tests.support.tls_front import make_certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 # The directory of a server's certificate and key. Without it, the server has no TLS.
 TLS_DIRECTORY = "BENCHMARK_TLS_DIRECTORY"
@@ -63,6 +63,23 @@ def served_kinesis(
         with served(module, *arguments, **{TLS_DIRECTORY: directory}) as url:
             bundle = str(authority)
             yield {"AWS_ENDPOINT_URL_KINESIS": url, "AWS_CA_BUNDLE": bundle}
+
+
+def printed_rate(
+    module: str,
+    *arguments: object,
+    environment: Mapping[str, str],
+    python: str = sys.executable,
+) -> float:
+    """Run a module in its own process, and return the number that it prints."""
+    done = subprocess.run(
+        [python, "-m", module, *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(done.stdout)
 
 
 @contextmanager

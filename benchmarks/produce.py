@@ -11,13 +11,11 @@ make the environment of the other libraries.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from statistics import median
 
 from benchmarks.consume import HOW_TO, PEERS_PYTHON
-from benchmarks.http_server import served
+from benchmarks.http_server import printed_rate, served
 from benchmarks.report import Report
 
 AIM = 3.0  # the ratio to the others at 100 B with aggregation
@@ -63,23 +61,22 @@ def measured(size: int) -> dict[str, float]:
     """Return the median figure of each producer. Its rounds alternate with others'."""
     rounds: dict[str, list[float]] = {}
     with served("benchmarks.put_server") as url:
-        environment = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL_KINESIS": url}
+        environment = {**CREDENTIALS, "AWS_ENDPOINT_URL_KINESIS": url}
         for _ in range(ROUNDS):
             for producer, amounts in RECORDS.items():
                 own = producer.startswith("kinesumer")
                 python = sys.executable if own else str(PEERS_PYTHON)
                 if not own and not PEERS_PYTHON.exists():
                     continue
-                count = str(amounts.get(size, 50_000))
-                command = [python, "-m", "benchmarks.produce_peers", producer]
-                answer = subprocess.run(
-                    [*command, count, str(size)],
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    check=True,
+                rate = printed_rate(
+                    "benchmarks.produce_peers",
+                    producer,
+                    amounts.get(size, 50_000),
+                    size,
+                    environment=environment,
+                    python=python,
                 )
-                rounds.setdefault(producer, []).append(float(answer.stdout))
+                rounds.setdefault(producer, []).append(rate)
     return {producer: median(figures) for producer, figures in rounds.items()}
 
 

@@ -1,8 +1,8 @@
 """Imitate Kinesis with subscriptions to shards that have endless prepared records.
 
-    python -m benchmarks.push_server RECORDS BYTES [CERTIFICATE KEY]
+    python -m benchmarks.push_server RECORDS BYTES
 
-Each event has RECORDS records of BYTES each. With a certificate, the server uses TLS.
+Each event has RECORDS records of BYTES each.
 Prints its URL, and serves until its standard input ends.
 """
 
@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import ssl
 import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks.canned_server import JSON, Canned
+from benchmarks.http_server import tls_context
 from benchmarks.pages import Layout, numbered
 from kinesumer.testing.kinesis.subscription import encode_frame
 
@@ -161,12 +161,7 @@ async def main() -> None:
     """Serve until standard input ends."""
     # A client ends in the middle of events. asyncio would log each write after that.
     logging.getLogger("asyncio").disabled = True
-    records, size, *files = sys.argv[1:]
-    pushes = Pushes(int(records), int(size))
-    context = None
-    if files:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*files)
+    pushes, context = Pushes(*map(int, sys.argv[1:])), tls_context()
     server = await asyncio.get_running_loop().create_server(
         lambda: Pushing(pushes), "127.0.0.1", 0, ssl=context
     )

@@ -15,19 +15,16 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.report import Report
-from kinesumer.model.streams import StreamInfo
 from kinesumer.producer.put_stream import THROTTLED
 from kinesumer.producer.record_producer import MAX_REQUESTS, RecordProducer
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry, EntryResult
+from tests.support.toy_stream import INFO, TAKEN, PutTarget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kinesumer.model.streams import Shard
-
-INFO = StreamInfo("arn:aws:kinesis:us-east-1:123456789012:stream/orders", "ACTIVE", 0.0)
 SECONDS = 20
 FLEETS = ((1, 1), (4, 1), (16, 1), (1, 5), (4, 5))  # shards, producers
 
@@ -41,20 +38,13 @@ def fixed(requests: float) -> type[RecordProducer]:
     return Fixed
 
 
-class SmallStream:
+class SmallStream(PutTarget):
     """A stream that accepts 1,000 records a second and shard."""
 
     def __init__(self, shards: int) -> None:
+        super().__init__()
         self._buckets = [Bucket(1000.0) for _ in range(shards)]
         self.sent = self.taken = 0
-
-    async def describe(self) -> StreamInfo:
-        """Return the stream's description."""
-        return INFO
-
-    async def list_shards(self) -> Sequence[Shard]:
-        """Return no shards, since no records are aggregated."""
-        return []
 
     async def put_records(self, records: Sequence[Entry]) -> list[EntryResult]:
         """Accept the records for which their shards have room."""
@@ -67,8 +57,7 @@ class SmallStream:
 
     def _put(self, record: Entry, now: float) -> EntryResult:
         bucket = self._buckets[int(record.partition_key or 0) % len(self._buckets)]
-        taken = EntryResult(shard_id="shardId-0", sequence_number="1")
-        return taken if bucket.take(1, now) else EntryResult(error_code=THROTTLED)
+        return TAKEN if bucket.take(1, now) else EntryResult(error_code=THROTTLED)
 
 
 def sent_per_record(kind: type[RecordProducer], shards: int, producers: int) -> float:

@@ -27,6 +27,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from benchmarks.http_server import served
 from benchmarks.report import Report
+from benchmarks.spark_side import tree, usage
 from kinesumer.model.streams import Start, Stream
 from kinesumer.spark.options.parser import Connection, ReadOptions
 from kinesumer.spark.readers import NO_LIMIT, StreamReader
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.streaming.query import StreamingQuery
 
 SHARDS, LATENCY = 1_000, 0.05
@@ -66,11 +66,9 @@ def reader(url: str, shards: int, start: Start) -> StreamReader:
     return StreamReader(options, StructType().add("data", BinaryType()))
 
 
-def trigger(
-    query: StreamReader, start: dict[str, Any], limit: ReadLimit = NO_LIMIT
-) -> dict[str, Any]:
+def trigger(query: StreamReader, start: dict[str, Any]) -> dict[str, Any]:
     """Make the calls of one Spark trigger."""
-    end = query.latestOffset(start, limit)
+    end = query.latestOffset(start, NO_LIMIT)
     query.reportLatestOffset()
     if end != start:
         query.partitions(start, end)
@@ -120,8 +118,7 @@ def memory() -> None:
 
 def _resident() -> int:
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return usage(os.getpid())[1]
 
 
 def idle() -> None:
@@ -260,38 +257,14 @@ def _start(
 
 def _cpu() -> dict[str, float]:
     """Return the CPU seconds of this process's descendants, by pid and command."""
-    parents: dict[int, int] = {}
-    spent: dict[int, tuple[str, float]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    found = {}
+    for pid in tree()[1:]:
         try:
-            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()[:200]
+            found[f"{pid} {command.decode(errors='replace')}"] = usage(pid)[0]
         except OSError:
             continue
-        fields = rest.split()
-        pid = int(stat.parent.name)
-        parents[pid] = int(fields[1])
-        ticks = int(fields[11]) + int(fields[12])
-        spent[pid] = name, ticks / os.sysconf("SC_CLK_TCK")
-    found = {}
-    for pid, (name, seconds) in spent.items():
-        if pid != os.getpid() and _descends(pid, parents):
-            found[f"{pid} {name} {_command(pid)}"] = seconds
     return {k: v for k, v in found.items() if "benchmarks.rate_server" not in k}
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()[:200].decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def _descends(pid: int, parents: dict[int, int]) -> bool:
-    while pid in parents:
-        pid = parents[pid]
-        if pid == os.getpid():
-            return True
-    return False
 
 
 WHAT = {"fleet": fleet, "memory": memory, "idle": idle, "latency": latency}

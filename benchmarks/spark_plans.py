@@ -13,7 +13,7 @@ from unittest.mock import patch
 from benchmarks.report import Report
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.stream_plan import StreamPlan
-from tests.support.spark_query import World, arrivals, simulated
+from tests.support.spark_query import World, late_seconds, simulated
 
 TRIGGERS = 20
 # A skew that is longer than the retention, which turns the common end off.
@@ -75,11 +75,7 @@ def backlog(skew_seconds: float) -> tuple[int, float]:
             starting=Start.TRIM_HORIZON, max_skew_per_batch=skew_seconds
         )
         await query.drain()
-        newest, late, arrived = 0.0, 0.0, arrivals(world)
-        for batch in query.batches:
-            late = max([late, *(newest - arrived[row] for row in batch)])
-            newest = max([newest, *(arrived[row] for row in batch)])
-        found[0] = len(query.batches), late
+        found[0] = len(query.batches), max(late_seconds(world, query))
 
     run()
     return found[0]

@@ -65,13 +65,12 @@ class Watch:
         resident = 0
         for process in tree():
             try:
-                fields = _stat(process)
+                cpu, bytes_ = usage(process)
                 part = self._part(process)
             except OSError:
                 continue
-            cpu = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             self._spent[process] = part, cpu
-            resident += 4096 * int(fields[21])
+            resident += bytes_
         self.peak = max(self.peak, resident)
 
     def _part(self, process: int) -> str:
@@ -89,8 +88,11 @@ def _part_of(command: bytes) -> str:
     return PLANNING if b"streaming_source_runner" in command else WORKERS
 
 
-def _stat(process: int) -> list[str]:
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+def usage(process: int) -> tuple[float, int]:
+    """Return the CPU seconds and the resident bytes of a process. Raises OSError."""
+    stat = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    cpu = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu, 4096 * int(stat[21])
 
 
 def tree() -> list[int]:
