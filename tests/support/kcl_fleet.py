@@ -7,6 +7,7 @@ from base64 import b64decode
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from kinesumer.config import Config
@@ -19,6 +20,7 @@ from kinesumer.testing.kinesis.shards import Shard as MemoryShard
 from kinesumer.testing.kinesis.shards import StoredRecord
 from kinesumer.testing.kinesis.streams import GrowingNumbers, Stream
 from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.clock import StillClock
 
 
@@ -76,6 +78,7 @@ class World:
     """The streams of the fixtures, and an empty state store for the app "a"."""
 
     def __init__(self) -> None:
+        self.loop = VirtualLoop(Random(0))
         # Some minutes after the fleet's run.
         self.clock = StillClock(1795266000.0)
         self.kinesis = MemoryKinesis(self.clock, account=ACCOUNT, reads_per_second=0)

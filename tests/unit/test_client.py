@@ -10,12 +10,11 @@ from kinesumer import Kinesumer
 from kinesumer.errors import ConfigurationError, KinesumerError, ShardsLostError
 from tests.support.clients import OLDEST, place, shard
 from tests.support.row_edits import shard_keys, spoil
-from tests.support.world import ARN, SHARD, InMemory, World, in_virtual_time
+from tests.support.world import ARN, SHARD, InMemory, World
 
 # --- what is refused ---
 
 
-@in_virtual_time
 async def test_consuming_outside_the_block_or_twice_is_refused(world: World) -> None:
     with pytest.raises(ConfigurationError, match="async with"):
         Kinesumer("app", table="table").consume("orders")
@@ -25,7 +24,6 @@ async def test_consuming_outside_the_block_or_twice_is_refused(world: World) -> 
             client.consume("payments")
 
 
-@in_virtual_time
 async def test_ack_needs_manual_commits(world: World) -> None:
     world.put("a")
     async with InMemory(world) as client:
@@ -35,7 +33,6 @@ async def test_ack_needs_manual_commits(world: World) -> None:
             break
 
 
-@in_virtual_time
 async def test_commit_and_refresh_need_a_running_client(world: World) -> None:
     async with InMemory(world) as client:
         client.consume("orders")
@@ -48,7 +45,6 @@ async def test_commit_and_refresh_need_a_running_client(world: World) -> None:
 # --- manual commits ---
 
 
-@in_virtual_time
 async def test_acks_in_any_order_commit_the_contiguous_prefix(world: World) -> None:
     world.put("a", "b", "c")
     async with InMemory(world, commit="manual") as client:
@@ -65,7 +61,6 @@ async def test_acks_in_any_order_commit_the_contiguous_prefix(world: World) -> N
         assert shard(world).position == place(world, 2)
 
 
-@in_virtual_time
 async def test_a_commit_names_shards_that_other_clients_own(world: World) -> None:
     world.put("a", "b")
     async with InMemory(world, commit="manual") as client:
@@ -86,7 +81,6 @@ async def test_a_commit_names_shards_that_other_clients_own(world: World) -> Non
 # --- limits ---
 
 
-@in_virtual_time
 async def test_a_limit_ends_the_loop_with_all_its_records_done(world: World) -> None:
     world.put(*"abcdefgh")
     async with InMemory(world) as client:
@@ -100,7 +94,6 @@ async def test_a_limit_ends_the_loop_with_all_its_records_done(world: World) -> 
     assert shard(world).position == place(world, 4)
 
 
-@in_virtual_time
 async def test_a_limit_counts_the_records_that_user_code_gets(world: World) -> None:
     world.put(*"1x2x3456")
     async with InMemory(world) as client:
@@ -111,7 +104,6 @@ async def test_a_limit_counts_the_records_that_user_code_gets(world: World) -> N
     assert shard(world).position == place(world, 4)
 
 
-@in_virtual_time
 async def test_with_manual_commits_a_limit_counts_deliveries(world: World) -> None:
     world.put(*"abcd")
     async with InMemory(world, commit="manual") as client:
@@ -126,7 +118,6 @@ async def test_with_manual_commits_a_limit_counts_deliveries(world: World) -> No
     assert shard(world).position == place(world, 1)
 
 
-@in_virtual_time
 async def test_several_tasks_share_a_limit_and_all_of_them_end(world: World) -> None:
     world.put(*"abcdefgh")
     async with InMemory(world, commit="manual") as client:

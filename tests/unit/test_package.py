@@ -17,7 +17,6 @@ LIBRARIES = ("aiobotocore", "aiohttp", "botocore.session", "httpx", "urllib3")
 
 
 def run(program: str, *arguments: str, env: dict[str, str] | None = None) -> str:
-    """Return the output of a program in a new interpreter."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, check=True, env=env

@@ -24,7 +24,7 @@ from tests.support.row_edits import (
     shard_keys,
     spoil,
 )
-from tests.support.world import APP, ARN, World, in_virtual_time
+from tests.support.world import APP, ARN, World
 
 SHARDS = [f"shardId-{n:012}" for n in range(4)]
 
@@ -36,7 +36,6 @@ SHARDS = [f"shardId-{n:012}" for n in range(4)]
     ("attribute", "value"),
     [("start", "EVERYWHERE"), ("epoch", "7"), ("sequence_number", NULL)],
 )
-@in_virtual_time
 async def test_a_broken_shard_row_stops_only_its_shard(
     world: World, caplog: pytest.LogCaptureFixture, attribute: str, value: Value
 ) -> None:
@@ -66,7 +65,6 @@ class Refusing(FaultySource):
         return await super().get_iterator(shard_id, after)
 
 
-@in_virtual_time
 async def test_a_position_that_kinesis_refuses_stops_its_shard_until_corrected(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -107,7 +105,6 @@ BROKEN_MEMBER: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("victim", "values"), BROKEN_MEMBER)  # c1 leads
-@in_virtual_time
 async def test_a_broken_member_row_ends_only_that_clients_session(
     world: World, victim: str, values: dict[str, Any]
 ) -> None:
@@ -131,7 +128,6 @@ async def test_a_broken_member_row_ends_only_that_clients_session(
 
 
 @pytest.mark.parametrize("values", [{"range": "9:zz"}, {"streams": "x"}], ids=str)
-@in_virtual_time
 async def test_a_client_with_a_broken_row_reports_it_and_releases_its_shards(
     world: World, values: dict[str, Any]
 ) -> None:
@@ -146,7 +142,6 @@ async def test_a_client_with_a_broken_row_reports_it_and_releases_its_shards(
     assert not clients[0].task.done()
 
 
-@in_virtual_time
 async def test_a_member_row_without_attributes_is_reported_and_pruned(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -172,7 +167,6 @@ async def test_a_member_row_without_attributes_is_reported_and_pruned(
 @pytest.mark.parametrize(
     ("attribute", "value"), [("leader_epoch", "1"), ("session", NULL)]
 )
-@in_virtual_time
 async def test_a_broken_leader_row_stops_only_planning(
     world: World, caplog: pytest.LogCaptureFixture, attribute: str, value: Value
 ) -> None:
@@ -191,7 +185,6 @@ async def test_a_broken_leader_row_stops_only_planning(
 
 
 @pytest.mark.parametrize("attribute", ["start", "stream_created_at", "baseline"])
-@in_virtual_time
 async def test_a_broken_stream_row_stops_only_its_stream(
     world: World, caplog: pytest.LogCaptureFixture, attribute: str
 ) -> None:
@@ -213,7 +206,6 @@ async def test_a_broken_stream_row_stops_only_its_stream(
     await world.until(lambda: second.texts == ["b", "a"], seconds=400)
 
 
-@in_virtual_time
 async def test_a_group_of_a_later_version_is_refused(world: World) -> None:
     first = world.client("c1")
     await world.until(lambda: first.held)
@@ -236,7 +228,6 @@ def checkpoint(world: World, number: Value) -> None:
 
 
 @pytest.mark.parametrize("number", ["", "LATEST", NULL])
-@in_virtual_time
 async def test_an_invalid_checkpoint_of_go_stops_its_stream_until_corrected(
     world: World, caplog: pytest.LogCaptureFixture, number: Value
 ) -> None:
@@ -256,7 +247,6 @@ async def test_an_invalid_checkpoint_of_go_stops_its_stream_until_corrected(
     await world.until(lambda: client.texts == ["b", "a"], seconds=90)
 
 
-@in_virtual_time
 async def test_a_deleted_leader_row_is_created_again_and_its_plans_apply(
     world: World,
 ) -> None:
@@ -271,7 +261,6 @@ async def test_a_deleted_leader_row_is_created_again_and_its_plans_apply(
     await settled(world, new, clients["c3"], shards=6)
 
 
-@in_virtual_time
 async def test_a_deleted_member_row_ends_only_that_session(world: World) -> None:
     clients = await sharing(world, "c1", "c2", shards=4)
     for name in ("c1", "c2"):

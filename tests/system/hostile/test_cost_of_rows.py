@@ -37,7 +37,7 @@ from tests.integration.ops.cli.conftest import report as report_of
 from tests.support.clients import counts, numbers, settled, spread
 from tests.support.row_edits import member_key, spoil
 from tests.support.steps import growth, peak_bytes
-from tests.support.world import ARN, World, in_virtual_time
+from tests.support.world import ARN, World
 
 ONE = frozenset({ARN})
 ENTRY = "AAA!!!!"
@@ -98,7 +98,6 @@ def test_the_work_of_reading_loads_is_linear_and_bounded() -> None:
 @pytest.mark.parametrize(
     "load", [text_of_counts(50_000), f"0 0:9999|{ENTRY * 9999}"], ids=["counts", "body"]
 )
-@in_virtual_time
 async def test_a_forged_load_ends_no_client(world: World, load: str) -> None:
     world.kinesis.create_stream("orders", 4)
     clients = [world.client(name, assignor="load") for name in ("c1", "c2")]
@@ -130,7 +129,6 @@ def test_the_work_of_a_range_is_linear_in_its_parts() -> None:
     assert growth(work) < 5
 
 
-@in_virtual_time
 async def test_a_range_of_very_many_parts_takes_one_query(world: World) -> None:
     world.kinesis.create_stream("orders", 4)
     client = world.client("c1")

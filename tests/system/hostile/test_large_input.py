@@ -29,15 +29,15 @@ from kinesumer.spark.rows import Columns, Slice, rows_of
 from kinesumer.wire import rows, writes
 from kinesumer.wire.aggregation import MAGIC
 from kinesumer.wire.records import decode_page
-from tests.support.aggregates import frame, open_records
+from tests.support.aggregates import field, frame, open_records
 from tests.support.delivery import deliver
 from tests.support.faulty import FaultySource
 from tests.support.handler_client import Runner, committed
 from tests.support.row_edits import put
 from tests.support.spark_reading import schema
 from tests.support.steps import growth, peak_bytes
-from tests.support.world import APP, ARN, World, in_virtual_time
-from tests.system.hostile.strategies import SHARD, UPPER_HALF, field, user
+from tests.support.world import APP, ARN, World
+from tests.system.hostile.strategies import SHARD, UPPER_HALF, user
 
 MEGABYTE, GIGABYTE = 1 << 20, 1 << 30
 
@@ -150,7 +150,6 @@ async def poll_dead_members(world: World, count: int) -> Leader:
     return leader
 
 
-@in_virtual_time
 async def test_ten_thousand_dead_members_are_read_by_one_query(world: World) -> None:
     leader = await poll_dead_members(world, 10_000)
     assert leader.is_leading
@@ -159,7 +158,6 @@ async def test_ten_thousand_dead_members_are_read_by_one_query(world: World) -> 
     assert world.table.usage.requests.total() < 10_000 // 100
 
 
-@in_virtual_time
 async def test_dead_members_are_pruned_a_few_at_a_time(world: World) -> None:
     world.table.restore([member_row(n) for n in range(200)], "table-1")
     pruner, context = Pruner(), world.context()
@@ -234,7 +232,6 @@ def test_a_chain_of_reshards_of_any_length_is_followed() -> None:
     assert lineage.repairs(ARN, [newest], shards).create == []
 
 
-@in_virtual_time
 async def test_four_thousand_shards_get_their_rows_at_once(world: World) -> None:
     source = FaultySource(world.kinesis.source("orders"))
     source.listing = listing(4_000)
@@ -283,7 +280,6 @@ def test_data_that_is_decompressed_is_counted() -> None:
 @pytest.mark.parametrize(
     ("size", "records"), [(LIMIT // 4, 4), (LIMIT // 4 + 1, 4), (2 * LIMIT, 1)]
 )
-@in_virtual_time
 async def test_a_batch_ends_where_its_data_has_filled_the_limit(
     world: World, size: int, records: int
 ) -> None:
@@ -322,7 +318,6 @@ class Log:
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("name", ["record", "batch"])
-@in_virtual_time
 async def test_handlers_hold_no_more_than_the_limit_and_one_record_each(
     world: World, name: str, concurrency: int
 ) -> None:
@@ -352,7 +347,6 @@ class Failing(Decoding):
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-@in_virtual_time
 async def test_the_room_of_records_that_fail_is_given_back(
     world: World, concurrency: int
 ) -> None:

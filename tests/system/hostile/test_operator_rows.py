@@ -24,7 +24,7 @@ from tests.support.row_edits import (
     shard_keys,
     spoil,
 )
-from tests.support.world import APP, ARN, World, in_virtual_time
+from tests.support.world import APP, ARN, World
 
 SHARD = "shardId-000000000000"
 
@@ -44,7 +44,6 @@ def key_of(world: World, target: str) -> Key:
         ("shard", {"pause_reason": NULL}),
     ],
 )
-@in_virtual_time
 async def test_an_unreadable_pause_remains_a_pause(
     world: World, caplog: pytest.LogCaptureFixture, target: str, values: dict[str, Any]
 ) -> None:
@@ -71,7 +70,6 @@ async def test_an_unreadable_pause_remains_a_pause(
 @pytest.mark.parametrize(
     "values", [{"notice": "7"}, {"notice": NULL}, {"drained": "no"}], ids=str
 )
-@in_virtual_time
 async def test_an_unreadable_operator_attribute_ends_at_most_that_session(
     world: World, caplog: pytest.LogCaptureFixture, values: dict[str, Any]
 ) -> None:
@@ -86,7 +84,6 @@ async def test_an_unreadable_operator_attribute_ends_at_most_that_session(
 
 
 @pytest.mark.parametrize("value", ["yes", NULL], ids=str)
-@in_virtual_time
 async def test_an_unreadable_reset_mark_stops_only_starting_clients(
     world: World, value: Value
 ) -> None:
@@ -110,7 +107,6 @@ async def test_an_unreadable_reset_mark_stops_only_starting_clients(
     await settled(world, third, shards=1)
 
 
-@in_virtual_time
 async def test_a_seek_fails_and_names_a_row_of_an_unknown_shard(world: World) -> None:
     operator = Operator(world)
     await operator.create_group()
@@ -124,7 +120,6 @@ async def test_a_seek_fails_and_names_a_row_of_an_unknown_shard(world: World) ->
     assert await world.table.get(key) == before
 
 
-@in_virtual_time
 async def test_an_unreadable_shard_row_of_a_query_delays_no_other_shard(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,7 +31,7 @@ from kinesumer.ops.group.connect import NO_ROLES
 from tests.integration.ops.dashboard.conftest import served
 from tests.support.clock import wait_until
 from tests.support.toy_fleet import FakeActions, FakeRecords, ToyFleet
-from tests.support.world import APP, World, in_virtual_time
+from tests.support.world import APP, World
 
 DEEP = b'{"x":' + b"[" * 100_000
 
@@ -55,7 +55,6 @@ class Page(NamedTuple):
         return b"\r\n".join(headers) + b"\r\n\r\n" + body
 
     def get(self, path: bytes, *more: bytes) -> bytes:
-        """Return a GET request."""
         host = b"Host: 127.0.0.1:%d" % self.port
         return b"\r\n".join([b"GET %b HTTP/1.1" % path, host, *more]) + b"\r\n\r\n"
 
@@ -153,7 +152,6 @@ IMPOSSIBLE: list[Action] = [
 ]
 
 
-@in_virtual_time
 async def test_only_actions_on_known_objects_have_a_preview_and_an_effect(
     world: World,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Run tests in virtual time, without options from the environment."""
+"""Run tests without options from the environment."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.spark_reading import Bench
-from tests.support.world import pytest_pycollect_makeitem, world
-
-__all__ = ["pytest_pycollect_makeitem", "world"]
 
 
 @pytest.fixture(autouse=True)
