@@ -135,9 +135,9 @@ def given_hash(record: Record) -> int | None:
     return None if text is None else int(text)
 
 
-def field(tag: int, value: bytes) -> bytes:
-    """Return a protobuf field that contains bytes."""
-    return bytes([tag]) + varint(len(value)) + value
+def field(tag: int, value: bytes, length: int | None = None) -> bytes:
+    """Return a protobuf field that contains bytes, optionally with a wrong length."""
+    return bytes([tag]) + varint(len(value) if length is None else length) + value
 
 
 def varint(value: int) -> bytes:

@@ -80,7 +80,6 @@ class ProfileKeys:
         self.path = path
 
     def write(self, key: str) -> None:
-        """Replace the keys."""
         self.path.write_text(
             f"[default]\naws_access_key_id = {key}\naws_secret_access_key = secret\n"
         )
@@ -111,7 +110,6 @@ async def open_call(aws: AwsStub, clients: ClientFactory, name: str) -> Call:
 
 
 def letter() -> DeadLetter:
-    """Return a dead letter."""
     return DeadLetter(
         app="billing",
         stream_arn="arn:aws:kinesis:eu-west-1:1:stream/orders",

@@ -14,7 +14,6 @@ needs_compiled = pytest.mark.skipif(
 
 
 def decoded(body: bytes) -> Any:
-    """Return the value of a body in CBOR."""
     assert compiled is not None
     return compiled.decode(body)
 
@@ -31,6 +30,5 @@ def record(number: int, data: bytes, **more: object) -> dict[str, object]:
 
 
 def page(records: list[Any], **more: object) -> bytes:
-    """Return the body of a page."""
     rest = {"NextShardIterator": "AAA=", "MillisBehindLatest": 7, **more}
     return encode({"Records": records, **rest})

@@ -177,7 +177,6 @@ class CallbackUser:
         self.kept.append(record)
 
     async def saw(self, event: str, seconds: float = 60.0) -> None:
-        """Wait until an event was noted."""
         await self.world.until(lambda: event in self.events, seconds)
 
 
@@ -231,8 +230,6 @@ class DyingFleet:
             self.start(f"c{number}")
 
     def start(self, client_id: str) -> None:
-        """Start a client."""
-
         async def handle(record: Record) -> None:
             await self.handle(client_id, record)
 
@@ -250,7 +247,6 @@ class DyingFleet:
         self.letters.append(letter.data.decode())
 
     async def handle(self, client_id: str, record: Record) -> None:
-        """Handle a record, or die from it."""
         text = record.data.decode()
         await asyncio.sleep(self.delay_seconds)
         if text in self.deadly:
@@ -273,7 +269,6 @@ class DyingFleet:
         self.notes += "tried" in write.set
 
     def row(self, shard_id: str = P) -> ShardRow:
-        """Return a shard's row."""
         return self.world.shard_rows()[shard_id]
 
     async def until_stopped(self) -> None:
@@ -284,5 +279,4 @@ class DyingFleet:
         await asyncio.sleep(120)
 
     async def until_done(self, *texts: str, seconds: float = 900) -> None:
-        """Wait until user code has done these records."""
         await self.world.until(lambda: {*texts} <= {*self.seen}, seconds)

@@ -16,11 +16,9 @@ class StillClock:
         self.seconds = seconds
 
     def now(self) -> float:
-        """Return the seconds that have passed."""
         return self.seconds
 
     def wall(self) -> float:
-        """Return seconds since 1970."""
         return self.seconds
 
 
@@ -32,11 +30,9 @@ class ClockAhead:
         self.seconds = seconds
 
     def now(self) -> float:
-        """Return the seconds that have passed."""
         return self._clock.now()
 
     def wall(self) -> float:
-        """Return seconds since 1970."""
         return self._clock.wall() + self.seconds
 
 

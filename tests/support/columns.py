@@ -28,11 +28,9 @@ class ListedRecords(PackedRecords):
 
     @property
     def data_bytes(self) -> int:
-        """The size of the records' data."""
         return sum(len(record.data) for record in self._records)
 
     def copied(self, *, has_data: bool = True) -> ListedRecords:
-        """Return a copy, as ``PageRecords`` does."""
         if has_data:
             return self
         return ListedRecords(
@@ -48,7 +46,6 @@ class ListedRecords(PackedRecords):
         )
 
     def columns(self) -> Buffers:
-        """Return the buffers of Arrow, as ``PageRecords`` does."""
         numbers = [record.sequence_number.encode() for record in self._records]
         keys = [(record.partition_key or "").encode() for record in self._records]
         data = [record.data for record in self._records]

@@ -49,7 +49,6 @@ class CountingTelemetry(Telemetry):
     def count(
         self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
     ) -> None:
-        """Increase a counter."""
         self.counted[name] += amount
 
 

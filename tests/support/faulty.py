@@ -47,7 +47,6 @@ class FaultyStore:
         return [write for write in self.sent if attribute in write.set]
 
     async def write(self, write: Write) -> WriteResult:
-        """Apply a write, unless it is to be spoiled."""
         await self._travel()
         self.sent.append(write)
         how = self._fate(write)
@@ -111,13 +110,11 @@ class FaultySource(MemorySource):
         self.expired: float = 0
 
     async def call(self, act: Callable[[], T]) -> T:
-        """Make a call, unless the source is down."""
         if self.down:
             raise SourceUnavailableError("timed out")
         return await super().call(act)
 
     async def list_shards(self) -> Sequence[Shard]:
-        """Return the shards, or the list that the test has set."""
         shards = await super().list_shards()
         self.listings += 1
         return shards if self.listing is None else self.listing
@@ -125,7 +122,6 @@ class FaultySource(MemorySource):
     def get_iterator_now(
         self, shard_id: str, after: Position | Start, *, skew: float = 0.0
     ) -> str:
-        """Return an iterator, and keep its place."""
         self.iterators.append((shard_id, after))
         return super().get_iterator_now(shard_id, after, skew=skew)
 
@@ -135,7 +131,6 @@ class FaultySource(MemorySource):
         return await super()._page(iterator, limit)
 
     def get_records_now(self, iterator: str, limit: int) -> Page:
-        """Return the next page, or raise the next error."""
         if self.errors:
             raise self.errors.popleft()
         if self.expired:
@@ -156,6 +151,5 @@ class DateAhead(FaultySource):
         self.ahead_seconds = ahead_seconds
 
     async def describe(self) -> StreamInfo:
-        """Return the stream's description, with the proxy's time."""
         info = await super().describe()
         return info._replace(now=info.now + self.ahead_seconds)

@@ -85,13 +85,11 @@ def glue_data(id: UUID, payload: bytes, *, compress: bool = False) -> bytes:
 
 
 def avro(schema: Any, value: Any) -> bytes:
-    """Return the Avro encoding of a value."""
     stream = BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return stream.getvalue()
 
 
 async def decoded(decode: Callable[[Record], Any], data: bytes) -> Any:
-    """Return the value of a record with this data."""
     value = decode(record(data))
     return await value if inspect.isawaitable(value) else value

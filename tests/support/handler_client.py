@@ -92,14 +92,12 @@ class Letters:
         return [letter.data.decode() for letter in self.stored]
 
     async def put(self, letter: DeadLetter) -> None:
-        """Store a letter, or raise the next error."""
         self.tries += 1
         if self.errors:
             raise self.errors.pop(0)
         self.stored.append(letter)
 
     async def aclose(self) -> None:
-        """Record the call."""
         self.is_closed = True
 
 
@@ -142,12 +140,10 @@ class RealTimeClient(Kinesumer):
 
     @property
     def group(self) -> GroupConsumer:
-        """The group consumer of the client."""
         assert self._lifecycle.group is not None
         return self._lifecycle.group
 
     def put(self, *texts: str) -> None:
-        """Put records."""
         for text in texts:
             self.kinesis.put("orders", text.encode(), text, 0)
 

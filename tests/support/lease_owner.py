@@ -113,7 +113,6 @@ class Owner:
         self.sync_progress()
 
     def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
-        """Return False: no user code has records."""
         return False
 
     def has_dead_letters(self, stream_arn: str) -> bool:

@@ -19,14 +19,12 @@ LEASES = "billing-kcl"
 
 
 def put(aws: EmbeddedAws, *items: dict[str, Any], table: str = STATE_STORE) -> None:
-    """Put items into a table."""
     for item in items:
         request = {"TableName": table, "Item": item}
         aws.dynamodb("PutItem", json.dumps(request).encode())
 
 
 def scan(aws: EmbeddedAws, table: str = STATE_STORE) -> list[dict[str, Any]]:
-    """Return all items of a table."""
     body = json.dumps({"TableName": table}).encode()
     items: list[dict[str, Any]] = aws.dynamodb("Scan", body)["Items"]
     return items
@@ -45,12 +43,10 @@ def create(aws: EmbeddedAws, *items: dict[str, Any]) -> None:
 
 
 def rows(aws: EmbeddedAws) -> dict[str, Any]:
-    """Return the leases by key."""
     return {item["leaseKey"]["S"]: item for item in scan(aws, LEASES)}
 
 
 def delete(aws: EmbeddedAws, key: str) -> None:
-    """Delete a lease."""
     request = {"TableName": LEASES, "Key": {"leaseKey": {"S": key}}}
     aws.dynamodb("DeleteItem", json.dumps(request).encode())
 

@@ -33,7 +33,6 @@ class LinkedSource(FaultySource):
         self.late = 0  # the number of answers that took too long
 
     async def call(self, act: Callable[[], T]) -> T:
-        """Make a call after the latency."""
         await asyncio.sleep(LATENCY_SECONDS)
         return await super().call(act)
 

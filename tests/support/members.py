@@ -59,7 +59,6 @@ class Fleet:
         await spoil(self.world, member_key(client_id), **values)
 
     def silence(self, *client_ids: str) -> None:
-        """Stop the heartbeats of members."""
         for client_id in client_ids:
             del self.beating[client_id]
 
@@ -199,7 +198,6 @@ class Body:
         self.events.append((self.world.clock.now(), event))
 
     def events_of(self, kind: type[Event]) -> list[Any]:
-        """Return the events of a kind."""
         return [event for _, event in self.events if isinstance(event, kind)]
 
     @property

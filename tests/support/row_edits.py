@@ -22,12 +22,10 @@ async def spoil(world: World, key: Key, **values: Value) -> Row:
 
 
 async def remove(world: World, key: Key, *names: str) -> None:
-    """Remove attributes of a row."""
     await world.table.write(Write(key, Compare("pk", "exists"), remove=names))
 
 
 async def delete(world: World, key: Key) -> None:
-    """Delete a row."""
     await world.table.write(Write(key, Compare("pk", "exists"), delete=True))
 
 
@@ -40,7 +38,6 @@ def put(world: World, row: Row) -> None:
 
 
 def member_key(client_id: str) -> Key:
-    """Return the key of a member's row."""
     return rows.member_key(APP, client_id)
 
 

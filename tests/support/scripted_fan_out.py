@@ -28,7 +28,6 @@ POLLED = "polled"  # the iterator of a client that polls
 
 
 def consumer_arn(name: str = "billing", stream: str = STREAM_ARN) -> str:
-    """Return the ARN of a stream consumer."""
     return f"{stream}/consumer/{name}:1700000000"
 
 
@@ -89,7 +88,6 @@ class ScriptedStream:
         return frame
 
     def close(self) -> None:
-        """Note that the client has closed the stream."""
         self.is_closed = True
 
 
@@ -114,7 +112,6 @@ class ScriptedCalls(Polled):
         self.status = "ACTIVE"
 
     async def arn(self) -> str:
-        """Return the stream's ARN."""
         return STREAM_ARN
 
     async def require_direct_calls(self, consumer_arn: str) -> None:
@@ -136,13 +133,11 @@ class ScriptedCalls(Polled):
     async def error_of_subscription(
         self, code: str, text: str, shard_id: str
     ) -> KinesumerError:
-        """Return the scripted meaning of an exception."""
         return self.meanings.get(code) or FatalError(f"{code}: {text}")
 
     async def subscribe(
         self, arn: str, shard_id: str, position: Mapping[str, object]
     ) -> ScriptedStream:
-        """Begin a subscription, or raise the next scripted refusal."""
         self.subscribed_at.append(asyncio.get_running_loop().time())
         if self.refusals:
             raise self.refusals.popleft()
@@ -150,19 +145,15 @@ class ScriptedCalls(Polled):
         return self.streams[-1]
 
     async def describe(self) -> StreamInfo:
-        """Fail: no test needs it."""
         raise NotImplementedError
 
     async def list_shards(self) -> list[Shard]:
-        """Fail: no test needs it."""
         raise NotImplementedError
 
     def connection(self) -> AbstractAsyncContextManager[None]:
-        """Return a connection at once."""
         return nullcontext()
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
-        """Return an iterator for a client that polls, or raise the scripted error."""
         if self.polled_errors:
             raise self.polled_errors.popleft()
         return POLLED
@@ -170,7 +161,6 @@ class ScriptedCalls(Polled):
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
     ) -> Page:
-        """Return an empty page."""
         return Page([], POLLED, 0)
 
 
@@ -218,5 +208,4 @@ class Subscriber:
 
     @property
     def last(self) -> ScriptedStream:
-        """The last subscription that began."""
         return self.calls.streams[-1]

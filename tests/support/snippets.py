@@ -39,7 +39,6 @@ async def play(text: str, names: dict[str, Any], enough: asyncio.Event) -> None:
 
 
 async def evaluated(text: str, names: dict[str, Any]) -> None:
-    """Run a snippet to its end."""
     code = compile(text, "snippet", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     found = eval(code, names)
     if inspect.isawaitable(found):

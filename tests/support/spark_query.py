@@ -108,7 +108,6 @@ class AwsSource(FaultySource):
         self.lacks_credentials = False
 
     async def call(self, act: Callable[[], T]) -> T:
-        """Make a call, unless there are no credentials."""
         if self.lacks_credentials:
             error = SourceUnavailableError("AWS has refused the credentials")
             error.lacks_credentials = True
@@ -116,7 +115,6 @@ class AwsSource(FaultySource):
         return await super().call(act)
 
     async def describe(self) -> StreamInfo:
-        """Return the stream as it is now."""
         info = await super().describe()
         return info._replace(now=(info.now + self.date_ahead_seconds) // 1)
 

@@ -42,7 +42,6 @@ class FanOutAws:
         return await open_reading_source(self.clients, stream)
 
     async def polling(self) -> KinesisSource:
-        """Return a source that polls the stream."""
         return await open_source(self.clients, Stream("orders"))
 
     def put(self, *texts: str) -> list[str]:
@@ -54,7 +53,6 @@ class FanOutAws:
 
     @property
     def subscriptions(self) -> int:
-        """The number of SubscribeToShard calls."""
         return self.aws.journal.count("kinesis", "SubscribeToShard")
 
 
@@ -165,7 +163,6 @@ class Events:
         return code
 
     async def stop(self) -> None:
-        """Close the connection."""
         self._task.cancel()
         await asyncio.wait([self._task])
         self._stream.close()

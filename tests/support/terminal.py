@@ -61,7 +61,6 @@ class Terminal:
         return self.text
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size of the terminal, and tell the command."""
         self._resize(columns, rows)
         self.process.send_signal(signal.SIGWINCH)
 
@@ -70,7 +69,6 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, size)
 
     def press(self, key: bytes) -> None:
-        """Send a key to the command."""
         os.write(self._ours, key)
 
     def ended(self) -> int:

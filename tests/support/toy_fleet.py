@@ -25,12 +25,10 @@ ARN = "arn:aws:kinesis:eu-central-1:000000000000:stream/"
 
 
 def arn_of(name: str) -> str:
-    """Return the ARN of a stream."""
     return ARN + name
 
 
 def shard(number: int, stream: str = "orders") -> ShardKey:
-    """Return the key of a shard."""
     return ShardKey(arn_of(stream), f"shardId-{number:012d}")
 
 
@@ -46,11 +44,9 @@ class Clock:
         self.time = 0.0
 
     def now(self) -> float:
-        """Return the seconds that have passed."""
         return self.time
 
     def wall(self) -> float:
-        """Return a fixed time in 2026 plus the seconds that have passed."""
         return 1_790_000_000 + self.time
 
 
@@ -93,7 +89,6 @@ class ToyFleet:
         self.leader = self.leader or client_id
 
     def change(self, client_id: str, **fields: object) -> None:
-        """Change attributes of a client's row."""
         self.members[client_id] = self.members[client_id]._replace(**fields)  # type: ignore[arg-type]
 
     def bury(self, client_id: str) -> None:
@@ -153,7 +148,6 @@ class ToyFleet:
                 self.own(key, owner)
 
     def own(self, key: ShardKey, owner: MemberRow | None) -> None:
-        """Set or remove the owner of a shard."""
         row = self.shards[key]
         session, client_id = (owner.session, owner.client_id) if owner else ("", "")
         self.shards[key] = row._replace(
@@ -197,7 +191,6 @@ class ToyFleet:
                 self.shards[key] = row._replace(position=at)
 
     def snapshot(self) -> Snapshot:
-        """Return the rows as a snapshot."""
         shards: dict[str, list[ShardRow]] = {arn: [] for arn in self.streams}
         for key, row in sorted(self.shards.items(), key=lambda i: i[1].first_hash):
             shards[key.stream_arn].append(row)
@@ -220,7 +213,6 @@ class ToyFleet:
         return self.snapshot()
 
     async def read_lags(self, snapshot: Snapshot) -> Lags:
-        """Return the lags that the test has set."""
         return Lags(dict(self.millis), {})
 
 

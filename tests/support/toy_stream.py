@@ -55,7 +55,6 @@ class ToyStream:
         )
 
     def distribute(self, *, by_key: bool) -> None:
-        """Switch the strategy by which records are distributed."""
         self.info = self.info._replace(routes_by_key=by_key)
 
     async def describe(self) -> StreamInfo:
@@ -81,7 +80,6 @@ class ToyStream:
         self._add(middle + 1, last)
 
     def opened(self) -> list[Shard]:
-        """Return the open shards."""
         return [shard for shard in self.shards if not shard.closed]
 
     def merge(self) -> None:
@@ -124,7 +122,6 @@ class ToyStream:
         return shard
 
     def aggregates(self) -> int:
-        """Return how many aggregates were stored."""
         return sum(entry.data.startswith(MAGIC) for _, _, entry in self.stored)
 
     def read_as_the_kcl(self) -> list[tuple[str, Record]]:
@@ -163,17 +160,14 @@ class PutTarget:
         self.descriptions = self.listings = 0
 
     async def describe(self) -> StreamInfo:
-        """Return the description that the test has set."""
         self.descriptions += 1
         return self.info
 
     async def list_shards(self) -> Sequence[Shard]:
-        """Return no shards."""
         self.listings += 1
         return []
 
     async def put_records(self, records: Sequence[Entry]) -> Sequence[EntryResult]:
-        """Take all records."""
         return [TAKEN] * len(records)
 
 

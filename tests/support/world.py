@@ -90,7 +90,6 @@ class World:
         self._ids = count()
 
     def new_id(self) -> str:
-        """Return a unique id."""
         return f"id-{next(self._ids)}"
 
     def context(
@@ -155,12 +154,10 @@ class World:
         return {row.key.shard_id: row for row in found}
 
     def members(self) -> dict[str, MemberRow]:
-        """Return the member rows by client id."""
         found = map(rows.read_member, self.table.rows(f"member#{APP}"))
         return {row.client_id: row for row in found}
 
     async def until(self, holds: Callable[[], object], seconds: float = 60.0) -> None:
-        """Wait until a condition holds. Fail after a timeout."""
         await until(holds, seconds)
 
 
@@ -187,7 +184,6 @@ class InMemory(Kinesumer):
 
     @property
     def group(self) -> GroupConsumer:
-        """The group consumer of the client."""
         assert self._lifecycle.group is not None
         return self._lifecycle.group
 
@@ -226,12 +222,10 @@ class Client:
 
     @property
     def group(self) -> GroupConsumer:
-        """The group consumer of the client."""
         return self.client.group
 
     @property
     def texts(self) -> list[str]:
-        """The delivered texts, in order."""
         return [record.data.decode() for record in self.seen]
 
     @property
@@ -315,7 +309,6 @@ def batch_of(owned: OwnedShard, *numbers: int, size: int | None = None) -> Fetch
 
 @pytest.fixture
 def world() -> World:
-    """Return a world in virtual time."""
     return World(VirtualLoop(Random(0)))
 
 

@@ -36,7 +36,6 @@ def write_over(row: Row | None, write: Write) -> WriteResult:
 
 
 def row_after(before: Row | None, write: Write) -> Row:
-    """Return the row after a write was applied."""
     row = write_over(before, write).row
     assert row is not None
     return row

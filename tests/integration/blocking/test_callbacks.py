@@ -63,7 +63,20 @@ def consume(blocking: Kinesumer, **callbacks: Any) -> Any:
 
 
 @pytest.mark.usefixtures("orders")
-def test_calls_enclose_the_records_of_a_loop_in_other_threads() -> None:
+@pytest.mark.parametrize("refusals", [0, 3])
+def test_calls_enclose_the_records_of_a_loop_in_threads_that_they_wait_for(
+    monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    start, left = threading.Thread.start, [*range(refusals)]
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("kinesumer-callback") and left:
+            left.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setattr("kinesumer.runtime.threads.RETRY_SECONDS", 0.01)
     calls = Calls()
     with client() as blocking:
         records = consume(
@@ -72,6 +85,7 @@ def test_calls_enclose_the_records_of_a_loop_in_other_threads() -> None:
         with records:
             for record in itertools.islice(records, 2):
                 calls.handle(record)
+    assert not left
     assert calls.seen == ["assigned 1", "a", "b", "revoked 1 closed"]
     assert threading.main_thread() not in calls.threads
 
@@ -99,27 +113,3 @@ def test_a_call_that_does_not_end_delays_the_end_only_for_a_time() -> None:
         assert began.is_set()
     finally:
         may_end.set()
-
-
-@pytest.mark.usefixtures("orders")
-def test_calls_wait_for_a_thread_that_the_system_refuses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    start, refusals = threading.Thread.start, [*range(3)]
-
-    def limited(thread: threading.Thread) -> None:
-        if thread.name.startswith("kinesumer-callback") and refusals:
-            refusals.pop()
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", limited)
-    monkeypatch.setattr("kinesumer.runtime.threads.RETRY_SECONDS", 0.01)
-    calls = Calls()
-    with client() as blocking:
-        records = consume(
-            blocking, on_assigned=calls.on_assigned, on_revoked=calls.on_revoked
-        )
-        with records:
-            calls.handle(next(records))
-    assert calls.seen == ["assigned 1", "a", "revoked 1 closed"]

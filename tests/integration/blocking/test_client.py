@@ -45,6 +45,17 @@ def taken(client: Blocking, count: int) -> list[bytes]:
     return [record.data for record in itertools.islice(records, count)]
 
 
+def orders(aws: EmbeddedAws, *texts: bytes, shards: int = 1) -> None:
+    """Create the stream "orders", with records of different keys."""
+    aws.create_stream("orders", shards)
+    for text in texts:
+        aws.put("orders", text, f"key {text!r}")
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
 def test_it_can_do_all_that_the_other_client_can_in_the_same_words() -> None:
     for name, method in inspect.getmembers(Kinesumer, inspect.isfunction):
         if not name.startswith("_") or name == "__init__":
@@ -84,8 +95,7 @@ def test_a_stream_that_is_not_there_is_said_when_a_record_is_asked_for(
 
 
 def test_it_tells_its_shards_positions_and_lag(kinesumer_aws: EmbeddedAws) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    kinesumer_aws.put("orders", b"a", "key")
+    orders(kinesumer_aws, b"a")
     with client() as blocking:
         assert blocking.assignment() == {}
         record = next(blocking.consume("orders", start=OLDEST))
@@ -97,9 +107,7 @@ def test_it_tells_its_shards_positions_and_lag(kinesumer_aws: EmbeddedAws) -> No
 def test_a_block_and_a_limit_end_with_their_records_done(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    for number in range(8):
-        kinesumer_aws.put("orders", b"%d" % number, "key")
+    orders(kinesumer_aws, *numbers(8))
     with client() as first, first.consume("orders", start=OLDEST) as records:
         assert next(records).data == b"0"
         records.close(ack=True)
@@ -155,9 +163,7 @@ def test_reading_until_now_ends_by_itself_with_the_children_of_a_reshard(
 def test_clients_that_share_a_stream_read_until_a_time_and_end_together(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=4)
-    for number in range(100):
-        kinesumer_aws.put("orders", b"%d" % number, f"key {number}")
+    orders(kinesumer_aws, *numbers(100), shards=4)
     time.sleep(0.01)
     until = datetime.now(UTC)
     time.sleep(0.01)
@@ -180,15 +186,13 @@ def test_clients_that_share_a_stream_read_until_a_time_and_end_together(
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     # A hand-over may repeat records, but none is lost.
-    assert set(found) == {b"%d" % number for number in range(100)}
+    assert set(found) == {*numbers(100)}
 
 
 def test_a_client_reads_what_another_one_left_before_it_ends(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=2)
-    for number in range(20):
-        kinesumer_aws.put("orders", b"%d" % number, f"key {number}")
+    orders(kinesumer_aws, *numbers(20), shards=2)
     until = datetime.now(UTC) + timedelta(seconds=1)
     holds, may_fail = threading.Event(), threading.Event()
     found: list[bytes] = []
@@ -215,7 +219,7 @@ def test_a_client_reads_what_another_one_left_before_it_ends(
     failing.join(60)
     working.join(60)
     assert not working.is_alive()
-    assert set(found) == {b"%d" % number for number in range(20)}
+    assert set(found) == {*numbers(20)}
 
 
 def test_ends_of_reading_that_cannot_be_are_refused(kinesumer_aws: EmbeddedAws) -> None:
@@ -230,9 +234,7 @@ def test_ends_of_reading_that_cannot_be_are_refused(kinesumer_aws: EmbeddedAws) 
 def test_the_next_client_goes_on_after_what_was_done(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    for number in range(5):
-        kinesumer_aws.put("orders", b"%d" % number, "key")
+    orders(kinesumer_aws, *numbers(5))
     with client() as first:
         assert taken(first, 3) == [b"0", b"1", b"2"]
     with pytest.raises(KeyboardInterrupt), client(commit="manual") as second:
@@ -250,8 +252,7 @@ def test_the_next_client_goes_on_after_what_was_done(
 def test_handlers_run_until_the_client_leaves_and_pauses_are_kept(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    kinesumer_aws.put("orders", b"before", "key")
+    orders(kinesumer_aws, b"before")
     seen: list[bytes] = []
     threads = set()
 
@@ -274,9 +275,7 @@ def test_handlers_run_until_the_client_leaves_and_pauses_are_kept(
 def test_leaving_the_block_waits_for_the_record_that_another_thread_has(
     kinesumer_aws: EmbeddedAws,
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    for number in range(3):
-        kinesumer_aws.put("orders", b"%d" % number, "key")
+    orders(kinesumer_aws, *numbers(3))
     has_one, may_end = threading.Event(), threading.Event()
     seen: list[bytes] = []
 
@@ -300,8 +299,7 @@ def test_leaving_the_block_waits_for_the_record_that_another_thread_has(
 def test_a_handlers_error_or_exit_ends_run_and_hands_the_shards_over(
     kinesumer_aws: EmbeddedAws, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    kinesumer_aws.put("orders", b"0", "key")
+    orders(kinesumer_aws, b"0")
 
     async def leaves(_: Record) -> None:
         sys.exit(3)
@@ -321,8 +319,7 @@ def test_a_handlers_error_or_exit_ends_run_and_hands_the_shards_over(
 def test_a_refused_thread_is_an_error_and_the_client_can_be_entered_again(
     kinesumer_aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kinesumer_aws.create_stream("orders", shards=1)
-    kinesumer_aws.put("orders", b"a", "key")
+    orders(kinesumer_aws, b"a")
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

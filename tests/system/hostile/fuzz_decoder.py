@@ -130,7 +130,6 @@ def rows_of(call: Callable[[], Any]) -> Any:
 
 
 def as_tuple(*fields: object) -> tuple[object, ...]:
-    """Return the fields of a record."""
     return fields
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kinesumer.model.records import Fence, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
-from tests.support.aggregates import varint
+from tests.support.aggregates import field, varint
 
 T = TypeVar("T", bound="Callable[..., object]")
 
@@ -103,11 +103,6 @@ def cut_up(draw: st.DrawFn, body: bytes) -> bytes:
     last = draw(st.integers(first, min(len(body), first + 30)))
     middle = draw(st.binary(max_size=6) | st.just(2 * body[first:last]))
     return body[:first] + middle + body[last:]
-
-
-def field(tag: int, value: bytes, length: int | None = None) -> bytes:
-    """Return a protobuf field, optionally with a wrong length."""
-    return bytes([tag]) + varint(len(value) if length is None else length) + value
 
 
 def user(key: int, data: bytes, length: int | None = None) -> bytes:

@@ -27,6 +27,7 @@ from kinesumer.wire.records import decode_page
 from tests.support.aggregates import (
     User,
     by_protobuf,
+    field,
     frame,
     open_records,
     varint,
@@ -36,7 +37,6 @@ from tests.support.steps import peak_bytes, steps_of_each
 from tests.system.hostile.strategies import (
     SHARD,
     UPPER_HALF,
-    field,
     user,
     with_examples,
 )

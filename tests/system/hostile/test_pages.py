@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.records import Fence, Source
+from kinesumer.model.records import Fence, Page, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.ops.cli.record_output import as_json
 from kinesumer.spark.options.table import COLUMNS
@@ -136,24 +136,22 @@ def is_json(answer: bytes) -> bool:
 
 def one_by_one(answer: bytes) -> Any:
     page = decode_page(answer)
-    rows = RecordRows([*page.records], deaggregate=True)
-    return page._replace(records=[]), row_values(rows)
+    return values_of(page, RecordRows([*page.records], deaggregate=True))
 
 
 def in_columns(answer: bytes) -> Any:
     page = decode_page(answer)
-    rows = rows_of(page, deaggregate=True)
-    return page._replace(records=[]), row_values(rows)
+    return values_of(page, rows_of(page, deaggregate=True))
 
 
-def row_values(rows: Rows) -> list[dict[str, Any]]:
-    """Return all attributes of rows."""
+def values_of(page: Page, rows: Rows) -> tuple[Page, list[dict[str, Any]]]:
+    """Return a page without its records, and all attributes of their rows."""
     for index in range(len(rows)):
         rows.number(index)
         rows.arrived(index)
     assert rows.payload >= 0
     batch = rows.batch(SHARD, ALL, Slice(0, len(rows)))
-    return [dict(row) for row in batch.to_pylist()]
+    return page._replace(records=[]), [dict(row) for row in batch.to_pylist()]
 
 
 def outcome(work: Any) -> Any:

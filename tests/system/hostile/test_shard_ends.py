@@ -67,7 +67,6 @@ class OddServer(PollingSource):
         return page
 
     async def get_records(self, iterator: str) -> Page:
-        """Return the next page."""
         return await self._read_confirmed(iterator, self._answer)
 
 

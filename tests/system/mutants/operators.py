@@ -79,7 +79,6 @@ class _Place(NamedTuple):
 
     @property
     def nodes(self) -> list[ast.AST]:
-        """Return the nodes at this place."""
         value = getattr(self.parent, self.field)
         if self.first is None:
             return [value]
@@ -99,7 +98,6 @@ class _Place(NamedTuple):
                 values.append(ast.Pass())
 
     def drop(self) -> None:
-        """Remove the nodes."""
         if self.first is None:
             raise ValueError(f"{ast.unparse(self.nodes[0])!r} can't be dropped")
         first = self.nodes[0]

@@ -1,8 +1,15 @@
-"""Plants a mutant and runs its checks one by one until one fails."""
+"""Plants a mutant and runs its checks one by one until one fails.
+
+    python -m tests.system.mutants.runner SEEDS MINUTES
+
+In a planted copy, this simulates seeds until a predicate breaks. It prints the
+predicate, or "", and the number of seeds until then, as JSON.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +18,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import kinesumer
+from kinesumer.testing.simulation.run import draw_dense_run, execute_run
 from tests.system.mutants.catalogue import Mutant, plant
 
 LIMIT_SECONDS = 600.0
@@ -48,8 +57,7 @@ def judge(made: Mutant, effort: Effort) -> Verdict:
 
 
 def _simulate(directory: Path, effort: Effort) -> tuple[str, int]:
-    arguments = ["--seeds", str(effort.seeds), "--minutes", str(effort.minutes)]
-    done = _run(directory, "tests.system.mutants.simulation", *arguments)
+    done = _run(directory, __name__, str(effort.seeds), str(effort.minutes))
     if done is None:
         return "it hangs", 0
     if done.returncode != 0:
@@ -96,3 +104,20 @@ def _run(directory: Path, *module: str) -> subprocess.CompletedProcess[str] | No
 
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it ends without an error message"])[-1]
+
+
+def simulate(seeds: int, minutes: float) -> tuple[str, int]:
+    """Return the violated predicate, or "", and the number of seeds run."""
+    assert Path(kinesumer.__file__).is_relative_to(Path.cwd()), kinesumer.__file__
+    for seed in range(seeds):
+        outcome = execute_run(draw_dense_run(seed, minutes=minutes))
+        if outcome.predicate == "crash":
+            return f"crash: {outcome.violation.strip().splitlines()[-1]}", seed + 1
+        if outcome.predicate:
+            return outcome.predicate, seed + 1
+    return "", seeds
+
+
+if __name__ == "__main__":
+    logging.getLogger("kinesumer").setLevel(logging.CRITICAL)
+    print(json.dumps(simulate(int(sys.argv[1]), float(sys.argv[2]))))

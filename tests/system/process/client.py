@@ -132,7 +132,6 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self) -> int:
-        """Wait for the end of the process, and return its exit status."""
         while (status := self.poll()) is None:
             time.sleep(0.005)
         return status
@@ -144,7 +143,6 @@ class ForkedProcess:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill the process, and wait for its end."""
         self.send_signal(signal.SIGKILL)
         self.wait()
 
