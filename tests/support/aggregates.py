@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from hashlib import md5
 from typing import Any, NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+)
 
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
@@ -38,46 +43,32 @@ def open_records(records: Sequence[Record], source: Source) -> OpenedRecords:
     )
 
 
-def message_class() -> Any:
-    """Return protobuf's class for the message, built from the message's definition.
-
-    It leaves out the tags of user records, since nothing reads them.
-    """
-    file = descriptor_pb2.FileDescriptorProto(name="kpl.proto", syntax="proto2")
-    layout: dict[str, list[tuple[str, int, str, str]]] = {
-        "Record": [
-            ("partition_key_index", 1, "required", "uint64"),
-            ("explicit_hash_key_index", 2, "optional", "uint64"),
-            ("data", 3, "required", "bytes"),
-        ],
-        "AggregatedRecord": [
-            # Strings in the KPL's definition. Python's protobuf reads only those that
-            # are UTF-8, unlike Java's.
-            ("partition_key_table", 1, "repeated", "bytes"),
-            ("explicit_hash_key_table", 2, "repeated", "bytes"),
-            ("records", 3, "repeated", ".Record"),
-        ],
-    }
-    field = descriptor_pb2.FieldDescriptorProto
-    for name, fields in layout.items():
-        message = file.message_type.add(name=name)
-        for field_name, number, label, kind in fields:
-            message.field.add(
-                name=field_name,
-                number=number,
-                label=field.Label.Value(f"LABEL_{label.upper()}"),
-                type=field.Type.Value(
-                    "TYPE_MESSAGE" if kind[0] == "." else f"TYPE_{kind.upper()}"
-                ),
-                type_name=kind if kind[0] == "." else None,
-            )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    found = pool.FindMessageTypeByName("AggregatedRecord")
-    return message_factory.GetMessageClass(found)
-
-
-AggregatedRecord = message_class()
+# The KPL's message without the tags of user records, which nothing reads. In the KPL's
+# definition, the keys are strings. Python's protobuf reads only those that are UTF-8,
+# unlike Java's.
+FILE = """
+name: "kpl.proto"
+syntax: "proto2"
+message_type {
+  name: "Record"
+  field {name: "partition_key_index" number: 1 type: TYPE_UINT64 label: LABEL_REQUIRED}
+  field {name: "explicit_hash_key_index" number: 2 type: TYPE_UINT64}
+  field {name: "data" number: 3 type: TYPE_BYTES label: LABEL_REQUIRED}
+}
+message_type {
+  name: "AggregatedRecord"
+  field {name: "partition_key_table" number: 1 type: TYPE_BYTES label: LABEL_REPEATED}
+  field {
+    name: "explicit_hash_key_table" number: 2 type: TYPE_BYTES label: LABEL_REPEATED
+  }
+  field {name: "records" number: 3 type_name: ".Record" label: LABEL_REPEATED}
+}
+"""
+POOL = descriptor_pool.DescriptorPool()
+POOL.Add(text_format.Parse(FILE, descriptor_pb2.FileDescriptorProto()))
+AggregatedRecord: Any = message_factory.GetMessageClass(
+    POOL.FindMessageTypeByName("AggregatedRecord")
+)
 
 
 class User(NamedTuple):
