@@ -280,27 +280,30 @@ class Fleet:
 
     async def start(self) -> None:
         """Start all clients at once, on an empty table."""
-        self.unread = {shard.shard.shard_id for shard in self.stream.open}
+        self._forget_reads()
         self.grow(self._size)
 
     async def restart(self) -> None:
         """Let all clients leave at once, and start their successors."""
-        leaving, self.clients = self.clients, []
-        for client in leaving:
+        for client in self.clients:
             client.leave()
-        await asyncio.wait([client.task for client in leaving])
-        self.unread = {shard.shard.shard_id for shard in self.stream.open}
-        await asyncio.sleep(BOOT_SECONDS)
-        self.grow(self._size)
+        await asyncio.wait([client.task for client in self.clients])
+        await self._succeed()
 
     async def crash(self) -> None:
         """Kill all clients at once, and start their successors."""
-        killed, self.clients = self.clients, []
-        for client in killed:
+        for client in self.clients:
             client.kill()
-        self.unread = {shard.shard.shard_id for shard in self.stream.open}
+        await self._succeed()
+
+    async def _succeed(self) -> None:
+        self.clients = []
+        self._forget_reads()
         await asyncio.sleep(BOOT_SECONDS)
         self.grow(self._size)
+
+    def _forget_reads(self) -> None:
+        self.unread = {shard.shard.shard_id for shard in self.stream.open}
 
     async def roll(self) -> None:
         """Replace some clients at a time, new ones first."""
@@ -314,13 +317,13 @@ class Fleet:
                 client.leave()
                 self.clients.remove(client)
             await asyncio.sleep(ROLLING_SECONDS - BOOT_SECONDS)
-        self.unread = {shard.shard.shard_id for shard in self.stream.open}
+        self._forget_reads()
 
     async def double(self) -> None:
         """Split all shards at once."""
         for shard in list(self.stream.open):
             self.kinesis.split(STREAM, shard.shard.shard_id)
-        self.unread = {shard.shard.shard_id for shard in self.stream.open}
+        self._forget_reads()
 
 
 EVENTS: dict[str, Callable[[Fleet], Awaitable[None]]] = {
