@@ -69,14 +69,12 @@ def shut_down():
 PATIENCE_SECONDS = 120
 
 
-def run(
-    aws: EmbeddedAws, program: str, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def run(aws: EmbeddedAws, program: str) -> subprocess.CompletedProcess[str]:
     # The host is a name, so that a connection needs its addresses.
     url = aws.url.replace("127.0.0.1", "localhost")
     return subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "AWS_ENDPOINT_URL": url, **variables},
+        env={**os.environ, "AWS_ENDPOINT_URL": url},
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
