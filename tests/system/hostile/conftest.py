@@ -1,4 +1,4 @@
-"""Run the tests that use a world in virtual time."""
+"""Run the tests of this directory in virtual time."""
 
 from tests.support.world import pytest_pycollect_makeitem, world
 
