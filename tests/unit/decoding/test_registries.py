@@ -21,7 +21,7 @@ from kinesumer.decoding.confluent import parse_confluent, skip_confluent_indexes
 from kinesumer.decoding.glue import parse_glue, skip_glue_index
 from kinesumer.decoding.registries import REFUSED_SECONDS, RETRIES, Decode, SchemaCache
 from kinesumer.errors import SchemaRegistryUnavailableError
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 
 
 class Registry:
@@ -52,8 +52,7 @@ class Registry:
 UNAVAILABLE = SchemaRegistryUnavailableError("schema 5 of the registry: status 503")
 
 
-@in_virtual_time
-async def test_concurrent_calls_for_one_id_share_one_look_up(_: World) -> None:
+async def test_concurrent_calls_for_one_id_share_one_look_up(world: World) -> None:
     registry = Registry()
     found = await asyncio.gather(*(registry.cache.find(5) for _ in range(50)))
     assert {decode(b"x") for decode in found} == {(5, b"x")}
@@ -61,9 +60,8 @@ async def test_concurrent_calls_for_one_id_share_one_look_up(_: World) -> None:
     assert registry.calls == [5]
 
 
-@in_virtual_time
 async def test_a_caller_that_is_cancelled_leaves_the_look_up_to_the_others(
-    _: World,
+    world: World,
 ) -> None:
     registry = Registry()
     first, second = (asyncio.ensure_future(registry.cache.find(5)) for _ in range(2))
@@ -74,24 +72,21 @@ async def test_a_caller_that_is_cancelled_leaves_the_look_up_to_the_others(
     assert registry.calls == [5]
 
 
-@in_virtual_time
-async def test_transient_errors_are_retried_with_growing_waits(_: World) -> None:
+async def test_transient_errors_are_retried_with_growing_waits(world: World) -> None:
     registry = Registry(UNAVAILABLE, UNAVAILABLE)
     assert (await registry.cache.find(5))(b"") == (5, b"")
     assert registry.waits == pytest.approx([0.11, 0.22], rel=0.4)
 
 
-@in_virtual_time
-async def test_what_the_system_refuses_is_asked_for_again(_: World) -> None:
+async def test_what_the_system_refuses_is_asked_for_again(world: World) -> None:
     full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     registry = Registry(full, MemoryError(), RuntimeError("can't start new thread"))
     assert (await registry.cache.find(5))(b"") == (5, b"")
     assert len(registry.waits) == 3
 
 
-@in_virtual_time
 async def test_a_registry_that_stays_away_is_reported_and_asked_again_later(
-    _: World,
+    world: World,
 ) -> None:
     registry = Registry(*[UNAVAILABLE] * 6)
     with pytest.raises(SchemaRegistryUnavailableError, match=r"schema 5.*6 attempts"):
@@ -100,9 +95,8 @@ async def test_a_registry_that_stays_away_is_reported_and_asked_again_later(
     assert callable(await registry.cache.find(5))
 
 
-@in_virtual_time
 async def test_missing_credentials_are_waited_for_and_logged_once_a_minute(
-    _: World,
+    world: World,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     missing = SchemaRegistryUnavailableError("schema 5: the keys have expired")
@@ -117,9 +111,8 @@ async def test_missing_credentials_are_waited_for_and_logged_once_a_minute(
     ] * 3
 
 
-@in_virtual_time
 async def test_an_unknown_id_is_refused_for_a_while_without_another_look_up(
-    _: World,
+    world: World,
 ) -> None:
     registry = Registry(ValueError("no schema 5"))
     for _again in range(3):
@@ -130,17 +123,15 @@ async def test_an_unknown_id_is_refused_for_a_while_without_another_look_up(
     assert callable(await registry.cache.find(5))
 
 
-@in_virtual_time
-async def test_an_error_of_the_configuration_is_not_kept(_: World) -> None:
+async def test_an_error_of_the_configuration_is_not_kept(world: World) -> None:
     registry = Registry(ConfigurationError("no region"))
     with pytest.raises(ConfigurationError):
         await registry.cache.find(5)
     assert callable(await registry.cache.find(5))
 
 
-@in_virtual_time
 async def test_the_cache_drops_what_it_fetched_first(
-    _: World,
+    world: World,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registries, "MAX_SCHEMAS", 2)

@@ -16,7 +16,7 @@ from kinesumer.errors import (
 )
 from kinesumer.runtime.tasks import Countdown, Retries, timeout
 from kinesumer.testing.simulation.machine import Machine
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 
 
 class Requester:
@@ -136,9 +136,8 @@ def without_credentials() -> SourceUnavailableError:
     return error
 
 
-@in_virtual_time
 async def test_a_call_is_repeated_until_it_succeeds_and_each_failure_is_told(
-    _: World,
+    world: World,
 ) -> None:
     errors = SourceThrottledError("slow down"), SourceUnavailableError("503")
     told: list[Exception] = []
@@ -146,8 +145,7 @@ async def test_a_call_is_repeated_until_it_succeeds_and_each_failure_is_told(
     assert told == list(errors)
 
 
-@in_virtual_time
-async def test_the_last_error_is_raised_after_so_many_attempts(_: World) -> None:
+async def test_the_last_error_is_raised_after_so_many_attempts(world: World) -> None:
     call = failing(*(SourceUnavailableError(f"{n}") for n in range(1, 9)))
     with pytest.raises(SourceUnavailableError, match="3"):
         await Retries(max_attempts=3).call(call)
@@ -164,8 +162,7 @@ async def test_the_last_error_is_raised_before_a_wait_that_takes_too_long(
 
 
 @pytest.mark.parametrize("error", [TrimmedPositionError("old"), ValueError("no")])
-@in_virtual_time
-async def test_other_errors_are_raised_at_once(_: World, error: Exception) -> None:
+async def test_other_errors_are_raised_at_once(world: World, error: Exception) -> None:
     told: list[Exception] = []
     with pytest.raises(type(error)):
         await Retries().call(failing(error), on_failure=told.append)
@@ -173,9 +170,8 @@ async def test_other_errors_are_raised_at_once(_: World, error: Exception) -> No
 
 
 @pytest.mark.parametrize("limits", [(3, inf), (inf, 9.0)])
-@in_virtual_time
 async def test_attempts_and_time_without_credentials_do_not_count(
-    _: World, limits: tuple[float, float]
+    world: World, limits: tuple[float, float]
 ) -> None:
     errors = [without_credentials() for _ in range(20)]
     errors.insert(10, SourceUnavailableError("503"))
