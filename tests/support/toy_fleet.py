@@ -37,19 +37,6 @@ def small() -> ToyFleet:
     return ToyFleet(["worker-1", "worker-2"], {"orders": 4, "audit": 2})
 
 
-class Clock:
-    """A clock that only tests advance."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return 1_790_000_000 + self.time
-
-
 class ToyFleet:
     """Clients that share streams evenly; tests move, pause and split shards."""
 

@@ -19,7 +19,8 @@ from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
 from kinesumer.ops.dashboard.server import AppList, Guard, Server, listen, serving
-from tests.support.toy_fleet import Clock, CountedFleet, FakeActions
+from tests.support.clock import StillClock
+from tests.support.toy_fleet import CountedFleet, FakeActions
 
 ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -76,7 +77,7 @@ class Served(NamedTuple):
     url: str
     poller: Poller
     guard: Guard
-    clock: Clock
+    clock: StillClock
 
     @property
     def origin(self) -> str:
@@ -102,7 +103,7 @@ async def served(
         records=records is not None or letters is not None,
         letters=letters is not None,
     )
-    clock = Clock()
+    clock = StillClock(1_790_000_000.0)
     poller = Poller(about, fleet, clock)
     with listen(port) as opened:
         port = opened.getsockname()[1]

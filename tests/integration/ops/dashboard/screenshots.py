@@ -94,7 +94,7 @@ async def lived(fleet: ToyFleet, usual: dict[ShardKey, float], at: Served) -> No
 
 
 async def looked(fleet: ToyFleet, at: Served, seconds: float) -> None:
-    at.clock.time += seconds
+    at.clock.seconds += seconds
     fleet.beat()
     at.poller.wake()
 

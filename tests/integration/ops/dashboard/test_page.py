@@ -104,7 +104,7 @@ async def test_pauses_drains_and_missing_heartbeats_are_shown(browser: Browser) 
         ).to_contain_text("drained")
         option = page.get_by_role("option", name=re.compile("Shard 0, paused"))
         await expect(option.first).to_be_attached()
-        at.clock.time = 4
+        at.clock.seconds += 4
         fleet.beat(but=["worker-1"])
         at.poller.wake()
         row = page.get_by_role("row", name=re.compile("worker-1"))

@@ -41,7 +41,7 @@ async def test_the_light_the_clients_and_the_cards_tell_the_age_of_an_old_state(
         await expect(light).to_have_text("live, every 2 s")
         await expect(notes).to_have_text([""] * 4)
         fleet.trouble = StoreUnavailableError("DynamoDB doesn't answer")
-        at.clock.time = 180
+        at.clock.seconds += 180
         at.poller.wake()
         await expect(light).to_have_attribute("data-state", "old")
         old = re.compile(r"as of \d\d:\d\d:\d\d, 3 min.* ago")

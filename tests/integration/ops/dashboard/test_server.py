@@ -189,7 +189,7 @@ async def test_a_page_that_is_opened_later_gets_the_history(
     states = at.poller.states()
     await anext(states)
     for _ in range(2):
-        at.clock.time += 60
+        at.clock.seconds += 60
         at.poller.wake()
         await anext(states)
     await states.aclose()
@@ -216,7 +216,7 @@ async def test_the_history_and_the_events_need_no_open_page(
     at.poller.wake()  # the wait of the usual length ends
     for number in range(3):
         fleet.join(f"new-{number}")
-        before, at.clock.time = fleet.reads, at.clock.time + 60
+        before, at.clock.seconds = fleet.reads, at.clock.seconds + 60
         while fleet.reads < before + 2:
             await asyncio.sleep(0.01)
     states = at.poller.states()
@@ -251,7 +251,7 @@ async def test_lags_from_an_earlier_poll_tell_their_age(
     assert json.loads(await anext(states))["totals"]["millis_behind_latest"] == 0
     await states.aclose()
     fleet.slow = True
-    at.clock.time += 30
+    at.clock.seconds += 30
     states = at.poller.states()
     state = json.loads(await anext(states))
     totals = state["totals"]
