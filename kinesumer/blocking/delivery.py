@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
-from types import TracebackType
+from functools import partial
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from kinesumer.blocking.portal import LoopThread
@@ -26,7 +26,8 @@ from kinesumer.model.validation import ForThreads
 from kinesumer.ports import Clock
 
 T = TypeVar("T")
-B = TypeVar("B", bound=Batch[Any])
+B_co = TypeVar("B_co", bound=Batch[Any], covariant=True)
+I_co = TypeVar("I_co", covariant=True)
 
 # Acknowledgements are collected for this time, and then passed to the event loop.
 ACKS_SECONDS = 0.02
@@ -39,21 +40,37 @@ class _Caller(threading.local):
     iterates = False
 
 
-class _Block(ForThreads):
-    """Acknowledges what user code has at the end of a ``with`` block."""
+class _Taken(ForThreads, Generic[I_co]):
+    """An iterator of what a delivery hands out.
 
-    _delivery: ThreadDelivery
+    A ``with`` block acknowledges at its end what user code has.
+    """
+
+    def __init__(
+        self,
+        delivery: ThreadDelivery,
+        start: Starter,
+        take: Callable[[], I_co | None],
+    ) -> None:
+        self._delivery, self._start, self._take = delivery, start, take
+
+    def __iter__(self) -> Iterator[I_co]:
+        return self
+
+    # A generator couldn't continue after an error such as KeyboardInterrupt.
+    def __next__(self) -> I_co:
+        if not self._delivery.caller.iterates:
+            self._delivery.begin(self._start)
+        taken = self._take()
+        if taken is None:
+            raise StopIteration
+        return taken
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close(ack=error is None and self._delivery.acks_by_asking)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(ack=kind is None and self._delivery.acks_by_asking)
 
     def close(self, *, ack: bool = False) -> None:
         """End the loop. With ``ack``, all records that user code has are done.
@@ -66,28 +83,11 @@ class _Block(ForThreads):
             self._delivery.finish()
 
 
-class Batches(_Block, Generic[B]):
+class Batches(_Taken[B_co]):
     """The iterator of batches that ``batches()`` returns."""
 
-    def __init__(
-        self, delivery: ThreadDelivery, start: Starter, kind: type[Batch]
-    ) -> None:
-        self._delivery, self._start, self._kind = delivery, start, kind
 
-    def __iter__(self) -> Iterator[B]:
-        return self
-
-    # A generator couldn't continue after an error such as KeyboardInterrupt.
-    def __next__(self) -> B:
-        if not self._delivery.caller.iterates:
-            self._delivery.begin(self._start)
-        batch: B | None = self._delivery.take_batch(self._kind)
-        if batch is None:
-            raise StopIteration
-        return batch
-
-
-class Records(_Block, Generic[T_co]):
+class Records(_Taken[Record[T_co]], Generic[T_co]):
     """The iterator of records that ``consume()`` returns, and its ``batches()``.
 
     A loop over the records may end early, and another loop may continue. With
@@ -97,19 +97,7 @@ class Records(_Block, Generic[T_co]):
     """
 
     def __init__(self, delivery: ThreadDelivery, start: Starter) -> None:
-        self._delivery, self._start = delivery, start
-        self._take = delivery.take
-
-    def __iter__(self) -> Iterator[Record[T_co]]:
-        return self
-
-    def __next__(self) -> Record[T_co]:
-        if not self._delivery.caller.iterates:
-            self._delivery.begin(self._start)
-        record = self._take()
-        if record is None:
-            raise StopIteration
-        return record
+        super().__init__(delivery, start, delivery.take)
 
     @overload
     def batches(self, *, columns: Literal[False] = False) -> Batches[Batch[T_co]]: ...
@@ -125,7 +113,8 @@ class Records(_Block, Generic[T_co]):
         A request for the next batch marks all records of the previous batch as done.
         """
         kind = self._delivery.batch_kind(columns=columns)
-        return Batches(self._delivery, self._start, kind)
+        take = partial(self._delivery.take_batch, kind)
+        return Batches(self._delivery, self._start, take)
 
 
 class ThreadDelivery(DeliveryDriver):
