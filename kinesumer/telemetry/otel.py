@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
@@ -86,78 +85,55 @@ class Instruments:
             )
             for name in DURATIONS
         }
-        for name, unit in (STREAM_GAUGES | CLIENT_GAUGES).items():
-            observe = self._callback(name)
+        gauges = STREAM_GAUGES | CLIENT_GAUGES | PRODUCER_GAUGES | INCIDENT_GAUGES
+        for name, unit in gauges.items():
+            observe = partial(self._observe, name)
             meter.create_observable_gauge(f"kinesumer.{name}", [observe], unit)
-        for name, unit in PRODUCER_GAUGES.items():
-            meter.create_observable_gauge(
-                f"kinesumer.{name}", [self._observe_producers], unit
-            )
 
-        for name, unit in INCIDENT_GAUGES.items():
-            meter.create_observable_gauge(
-                f"kinesumer.{name}", [self._observe_incidents], unit
-            )
-
-    def _observe_incidents(self, _: CallbackOptions) -> list[Observation]:
+    def _observe(self, name: str, _: CallbackOptions) -> list[Observation]:
         from opentelemetry.metrics import Observation
 
-        clients = [state() for state in self.clients]
-        found = [(client.app, client.incidents) for client in clients]
-        # Producers belong to no app.
-        found += [("", state().incidents) for state in self.producers]
-        counts = Counter(
-            (app, incident.stream_arn, incident.kind.value)
-            for app, incidents in found
-            for incident in incidents
-        )
+        # Attributes don't tell the clients of a process apart. So a gauge shows the sum
+        # of all clients' values, and the gauge of the lag shows the greatest value.
+        merge = max if name == "millis_behind_latest" else operator.add
+        merged: dict[tuple[str, str, str], float] = {}
+        for app, arn, kind, value in self._read(name):
+            if value is not None:
+                key = app, arn, kind
+                merged[key] = merge(merged.get(key, 0), value)
         return [
             Observation(
-                count,
+                value,
                 ({"kinesumer.app": app} if app else {})
-                | {"kinesumer.kind": kind}
+                | ({"kinesumer.kind": kind} if kind else {})
                 | stream_attributes(arn),
             )
-            for (app, arn, kind), count in counts.items()
+            for (app, arn, kind), value in merged.items()
         ]
 
-    def _observe_producers(self, _: CallbackOptions) -> list[Observation]:
-        from opentelemetry.metrics import Observation
+    def _read(self, name: str) -> Iterator[tuple[str, str, str, float | None]]:
+        """Yield the app, the stream's ARN, the incident's kind and a gauge's value.
 
-        sums: Counter[str] = Counter()
-        for producer in [state() for state in self.producers]:
-            sums[producer.arn] += producer.put_buffered_bytes
-        return [
-            Observation(value, stream_attributes(arn)) for arn, value in sums.items()
-        ]
-
-    def _callback(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
-        from opentelemetry.metrics import Observation
-
-        def observe(_: CallbackOptions) -> list[Observation]:
-            # Attributes don't tell the clients of a process apart. So a gauge shows the
-            # sum of all clients' values, and the gauge of the lag shows the greatest
-            # value.
-            merge = max if name == "millis_behind_latest" else operator.add
-            merged: dict[tuple[str, str], float] = {}
-            for client in [state() for state in self.clients]:
-                for arn, value in _read_gauge(client, name):
-                    if value is not None:
-                        key = client.app, arn
-                        merged[key] = merge(merged.get(key, 0), value)
-            return [
-                Observation(value, {"kinesumer.app": app} | stream_attributes(arn))
-                for (app, arn), value in merged.items()
-            ]
-
-        return observe
-
-
-def _read_gauge(client: ClientState, name: str) -> list[tuple[str, float | None]]:
-    """Return a gauge's values by stream ARN, or one value of the client."""
-    if name in CLIENT_GAUGES:
-        return [("", getattr(client, name.replace(".", "_")))]
-    return [(stream.arn, getattr(stream, name)) for stream in client.streams]
+        Producers belong to no app.
+        """
+        clients = [state() for state in self.clients]
+        producers = [state() for state in self.producers]
+        if name in INCIDENT_GAUGES:
+            found = [(client.app, client.incidents) for client in clients]
+            found += [("", producer.incidents) for producer in producers]
+            for app, incidents in found:
+                for one in incidents:
+                    yield app, one.stream_arn, one.kind.value, 1
+        elif name in PRODUCER_GAUGES:
+            for producer in producers:
+                yield "", producer.arn, "", getattr(producer, name)
+        elif name in CLIENT_GAUGES:
+            for client in clients:
+                yield client.app, "", "", getattr(client, name.replace(".", "_"))
+        else:
+            for client in clients:
+                for stream in client.streams:
+                    yield client.app, stream.arn, "", getattr(stream, name)
 
 
 @cache
