@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from enum import IntEnum
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -27,14 +26,8 @@ from kinesumer.model.validation import require_text
 
 MAX_DECOMPRESSED_BYTES = 16 << 20
 GLUE_VERSION = 3
+NO_COMPRESSION, ZLIB = 0, 5  # the compression bytes of the header
 _GLUE_HEADER = struct.Struct(">BB16s")
-
-
-class Compression(IntEnum):
-    """The compression bytes of the Glue Schema Registry's header."""
-
-    NONE = 0
-    ZLIB = 5
 
 
 class GlueDecoder(RegistryDecoder[T]):
@@ -133,12 +126,12 @@ def parse_glue(data: bytes, max_decompressed_bytes: int) -> tuple[UUID, bytes]:
             f"with {GLUE_VERSION}"
         )
     payload = data[_GLUE_HEADER.size :]
-    if compression == Compression.NONE:
+    if compression == NO_COMPRESSION:
         return UUID(bytes=id), payload
-    if compression != Compression.ZLIB:
+    if compression != ZLIB:
         raise ValueError(
             f"the compression byte is {compression}, but the Glue Schema Registry has "
-            f"only {Compression.NONE} (none) and {Compression.ZLIB} (zlib)"
+            f"only {NO_COMPRESSION} (none) and {ZLIB} (zlib)"
         )
     return UUID(bytes=id), _decompressed(payload, max_decompressed_bytes)
 

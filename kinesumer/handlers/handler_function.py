@@ -46,20 +46,24 @@ def read_function(handler: object, batch: TakesBatches | None) -> HandlerFunctio
     function = require_function("handler", handler)
     if batch is not None and not isinstance(batch, bool) and batch != "columns":
         raise ConfigurationError(f'batch={batch!r} must be True, False or "columns"')
-    _require_one_argument(function)
+    first = _first_parameter(function)
     if batch is None:
-        batch = _says_batch(function)
+        batch = _says_batch(function, first)
     if batch != "columns":
         return HandlerFunction(function, batch, is_async(function))
     require_arrow('batch="columns"')
     return HandlerFunction(function, True, is_async(function), ColumnBatch)
 
 
-def _require_one_argument(function: Callable[..., object]) -> None:
+def _first_parameter(function: Callable[..., object]) -> inspect.Parameter | None:
+    """Return the parameter for the record or the batch; None if it can't be known.
+
+    Raises ConfigurationError if the function needs other arguments.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a function written in C
-        return
+        return None
     try:
         signature.bind(None)
     except TypeError as error:
@@ -68,10 +72,15 @@ def _require_one_argument(function: Callable[..., object]) -> None:
             f"batch ({error}): give the other parameters defaults, or bind them with "
             "functools.partial"
         ) from None
+    return next(iter(signature.parameters.values()))
 
 
-def _says_batch(function: Callable[..., object]) -> TakesBatches:
-    annotation = _annotation(function)
+def _says_batch(
+    function: Callable[..., object], first: inspect.Parameter | None
+) -> TakesBatches:
+    annotation = (
+        inspect.Parameter.empty if first is None else _resolved(function, first)
+    )
     # ``Record[Order]`` says as much as ``Record``.
     kind = get_origin(annotation) or annotation
     # A name imported only for type checkers can't be looked up, so its text is used.
@@ -90,14 +99,6 @@ def _says_batch(function: Callable[..., object]) -> TakesBatches:
         "`record: Record`, `batch: Batch` or `batch: ColumnBatch`, or give run() "
         'batch=False, True or "columns"'
     )
-
-
-def _annotation(function: Callable[..., object]) -> object:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a function written in C
-        return inspect.Parameter.empty
-    return _resolved(function, next(iter(signature.parameters.values())))
 
 
 def _resolved(function: Callable[..., object], parameter: inspect.Parameter) -> object:

@@ -45,7 +45,8 @@ class Aggregator:
         self._first_hashes = [first for first, _ in opened]
         self._shard_ids = [shard_id for _, shard_id in opened]
         self._slots: dict[str | None, int] = {}
-        self._open: dict[int, PendingRecord] = {}
+        # The aggregates that aren't full, by the place of their shard.
+        self.opened: dict[int, PendingRecord] = {}
 
     def add(
         self, entry: Entry, size: int, cost: int, number: int
@@ -61,35 +62,33 @@ class Aggregator:
             size += HASH_KEY_DIGITS
         size += AGGREGATED_RECORD_BYTES
         full = None
-        aggregate = self._open.get(slot)
+        aggregate = self.opened.get(slot)
         if aggregate is None or aggregate.size + size > AGGREGATE_BYTES:
             full = aggregate
-            aggregate = self._open[slot] = PendingRecord(number, slot)
+            aggregate = self.opened[slot] = PendingRecord(number, slot)
         aggregate.add(entry, size, cost)
         return aggregate, full
 
     def take_open(self) -> list[PendingRecord]:
         """Return the aggregates that aren't full, and begin new ones."""
-        taken = list(self._open.values())
-        self._open.clear()
+        taken = list(self.opened.values())
+        self.opened.clear()
         return taken
-
-    def open_aggregates(self) -> list[PendingRecord]:
-        """Return the aggregates that aren't full."""
-        return list(self._open.values())
 
     def is_expected(self, record: PendingRecord, shard_id: str | None) -> bool:
         """Return whether a record was put into the shard it was packed for."""
         slot = record.order_key
         return not isinstance(slot, int) or self._shard_ids[slot] == shard_id
 
-    def knows(self, shard_id: str) -> bool:
-        """Return whether the shard was listed."""
-        return shard_id in self._ranges
+    def explains(
+        self, stored_in: set[str], before: Aggregator | None, *, routes_by_key: bool
+    ) -> bool:
+        """Return whether this listing explains where Kinesis has stored the records.
 
-    def has_shards_of(self, other: Aggregator) -> bool:
-        """Return whether the same shards were open when both were created."""
-        return self._shard_ids == other._shard_ids
+        If the stream distributes records by AUTO, any listed shard is explained.
+        """
+        is_new = before is None or self._shard_ids != before._shard_ids
+        return stored_in <= self._ranges.keys() and (is_new or not routes_by_key)
 
     def outside(self, entries: Sequence[Entry], shard_id: str) -> list[int]:
         """Return the indexes of the records whose hash keys aren't in a shard's range.
@@ -136,17 +135,6 @@ class Reshard:
         """Return all records that aren't settled."""
         return [record for record, _ in self.misplaced] + self.returned
 
-    def is_listed(
-        self, before: Aggregator | None, after: Aggregator, *, routes_by_key: bool
-    ) -> bool:
-        """Return whether a listing explains where Kinesis has stored the records.
-
-        If the stream distributes records by AUTO, any listed shard is explained.
-        """
-        if not all(map(after.knows, self._shard_ids())):
-            return False
-        return not routes_by_key or before is None or not after.has_shards_of(before)
-
     async def read_distribution(
         self, stream: PutStream, patience: Patience, before: Aggregator | None
     ) -> tuple[Aggregator, bool]:
@@ -155,16 +143,18 @@ class Reshard:
         Wait until a listing explains where Kinesis has stored the records. If none
         does, the stream evidently doesn't distribute records by their keys.
         """
+        stored_in = {result.shard_id or "" for _, result in self.misplaced}
         for listings in range(1, MAX_LISTINGS + 1):
             info = await stream.reread(asyncio.get_running_loop().time())
             shards = Aggregator(await stream.list_shards())
-            if self.is_listed(before, shards, routes_by_key=info.routes_by_key):
-                return shards, info.routes_by_key
+            by_key = info.routes_by_key
+            if shards.explains(stored_in, before, routes_by_key=by_key):
+                return shards, by_key
             await patience.back_off(listings)
         logger.warning(
             "Kinesis has put aggregates into unexpected shards (%s), but lists no "
             "reshard: no records are aggregated for a minute",
-            ", ".join(sorted(self._shard_ids())),
+            ", ".join(sorted(stored_in)),
         )
         return shards, False
 
@@ -186,6 +176,3 @@ class Reshard:
                 outside = after.outside(record.entries, result.shard_id or "")
             packed.append((record, outside))
         return sorted(packed, key=lambda pair: pair[0].number)
-
-    def _shard_ids(self) -> set[str]:
-        return {result.shard_id or "" for _, result in self.misplaced}

@@ -36,11 +36,33 @@ class PutTarget(Protocol):
         """Put records. Raise RecordRefusedError if one of them is invalid."""
 
 
+THROTTLED = "ProvisionedThroughputExceededException"
+
+
+class PutCounts(NamedTuple):
+    """The numbers of records, bytes and requests that a producer has sent."""
+
+    rows: int = 0
+    records: int = 0
+    bytes: int = 0
+    requests: int = 0
+    retried: int = 0  # number of times that a record was sent again
+
+
+class Outcome(NamedTuple):
+    """The records that a request has put."""
+
+    accepted: list[tuple[PendingRecord, EntryResult]]
+    failed: list[PendingRecord]  # the records to send again
+    reason: str  # the reason of the last failure
+
+
 class PutStream:
     """A stream to put records into, with its latest description.
 
     The largest record and the strategy by which records are distributed may change at
-    any time. ``by_key`` names the producer's options that AUTO makes void.
+    any time. ``by_key`` names the producer's options that AUTO makes void. Requests are
+    counted for the caller, and for telemetry.
     """
 
     def __init__(
@@ -48,10 +70,13 @@ class PutStream:
         target: PutTarget,
         info: StreamInfo,
         patience: Patience,
-        by_key: Sequence[str] = (),
+        by_key: Sequence[str],
+        telemetry: Telemetry,
     ) -> None:
         self.info: StreamInfo = info
+        self.counts: PutCounts = PutCounts()
         self._target, self._patience, self._by_key = target, patience, by_key
+        self._telemetry = telemetry
         # The caller may have read the given description a while ago.
         self._read_at = -math.inf
         self._reading = asyncio.Lock()
@@ -75,14 +100,6 @@ class PutStream:
         """Return all shards. Raise errors as ``reread()`` does."""
         return await self._patience.until_available(self._target.list_shards)
 
-    async def put_records(self, entries: Sequence[Entry]) -> Sequence[EntryResult]:
-        """Put records once. Raise RecordRefusedError, and SourceUnavailableError."""
-        try:
-            return await self._target.put_records(entries)
-        except SourceUnavailableError as error:
-            self._patience.note_failure(error)
-            raise
-
     async def refusal(self, entry: Entry) -> str | None:
         """Return why the stream refuses a record at present, or None if it takes it."""
         if refusal(entry, self.info) is None:
@@ -92,6 +109,71 @@ class PutStream:
     def _warn(self) -> None:
         if self._by_key and not self.info.routes_by_key:
             _warn_of_auto(self.info.arn, " and ".join(self._by_key))
+
+    # --- requests ---------------------------------------------------------------------
+
+    async def put(self, records: list[PendingRecord]) -> Outcome:
+        """Put records once.
+
+        Raise RecordRefusedError if Kinesis refuses one of the records, and thus all.
+        """
+        try:
+            with self._telemetry.measure("put", self.info.arn):
+                entries = [record.encode() for record in records]
+                results = await self._target.put_records(entries)
+        except RecordRefusedError:
+            self._count(0)
+            raise
+        except SourceUnavailableError as error:
+            self._patience.note_failure(error)
+            self._count(len(records))
+            if isinstance(error, SourceThrottledError):
+                self._count_throttle()
+            return Outcome([], records, str(error))
+        failed, accepted = [], []
+        reason = ""
+        rows = size = 0
+        for record, result in zip(records, results, strict=True):
+            if result.error_code is None:
+                accepted.append((record, result))
+                rows += record.rows
+                size += record.size
+            else:
+                failed.append(record)
+                said = SECRETS.redact(result.error_message or "")
+                reason = f"{result.error_code}: {said}"
+        self._count(len(failed), len(accepted), rows, size)
+        if reason.startswith(THROTTLED):
+            self._count_throttle()
+        return Outcome(accepted, failed, reason)
+
+    def take_back(self, rows: int) -> None:
+        """Note that accepted user records have to be put again."""
+        counts = self.counts
+        self.counts = counts._replace(
+            rows=counts.rows - rows, retried=counts.retried + rows
+        )
+
+    def _count(
+        self, failed: int, accepted: int = 0, rows: int = 0, size: int = 0
+    ) -> None:
+        """Count a request, with the Kinesis records that failed and were accepted."""
+        counts = self.counts
+        self.counts = PutCounts(
+            counts.rows + rows,
+            counts.records + accepted,
+            counts.bytes + size,
+            counts.requests + 1,
+            counts.retried + failed,
+        )
+        if accepted:
+            self._telemetry.count("records_put", self.info.arn, rows)
+            self._telemetry.count("data_bytes_put", self.info.arn, size)
+        if failed:
+            self._telemetry.count("put_retries", self.info.arn, failed)
+
+    def _count_throttle(self) -> None:
+        self._telemetry.count("throttles", self.info.arn, service="kinesis")
 
 
 @cache
@@ -166,98 +248,6 @@ class Patience:
         """Wait before the next attempt."""
         jitter = self._chance.random()
         await asyncio.sleep(CALL_BACKOFF.wait_seconds(failures, jitter))
-
-
-THROTTLED = "ProvisionedThroughputExceededException"
-
-
-class PutCounts(NamedTuple):
-    """The numbers of records, bytes and requests that a producer has sent."""
-
-    rows: int = 0
-    records: int = 0
-    bytes: int = 0
-    requests: int = 0
-    retried: int = 0  # number of times that a record was sent again
-
-
-class Outcome(NamedTuple):
-    """The records that a request has put."""
-
-    accepted: list[tuple[PendingRecord, EntryResult]]
-    failed: list[PendingRecord]  # the records to send again
-    reason: str  # the reason of the last failure
-
-
-class PutRequests:
-    """Makes requests to one stream. Counts for the caller, and for telemetry."""
-
-    def __init__(self, stream: PutStream, telemetry: Telemetry) -> None:
-        self.counts: PutCounts = PutCounts()
-        self._stream, self._telemetry = stream, telemetry
-        self._arn = stream.info.arn
-
-    async def put(self, records: list[PendingRecord]) -> Outcome:
-        """Put records once.
-
-        Raise RecordRefusedError if Kinesis refuses one of the records, and thus all.
-        """
-        try:
-            with self._telemetry.measure("put", self._arn):
-                entries = [record.encode() for record in records]
-                results = await self._stream.put_records(entries)
-        except RecordRefusedError:
-            self._count(0)
-            raise
-        except SourceUnavailableError as error:
-            self._count(len(records))
-            if isinstance(error, SourceThrottledError):
-                self._count_throttle()
-            return Outcome([], records, str(error))
-        failed, accepted = [], []
-        reason = ""
-        rows = size = 0
-        for record, result in zip(records, results, strict=True):
-            if result.error_code is None:
-                accepted.append((record, result))
-                rows += record.rows
-                size += record.size
-            else:
-                failed.append(record)
-                said = SECRETS.redact(result.error_message or "")
-                reason = f"{result.error_code}: {said}"
-        self._count(len(failed), len(accepted), rows, size)
-        if reason.startswith(THROTTLED):
-            self._count_throttle()
-        return Outcome(accepted, failed, reason)
-
-    def take_back(self, rows: int) -> None:
-        """Note that accepted user records have to be put again."""
-        counts = self.counts
-        self.counts = counts._replace(
-            rows=counts.rows - rows, retried=counts.retried + rows
-        )
-
-    def _count(
-        self, failed: int, accepted: int = 0, rows: int = 0, size: int = 0
-    ) -> None:
-        """Count a request, with the Kinesis records that failed and were accepted."""
-        counts = self.counts
-        self.counts = PutCounts(
-            counts.rows + rows,
-            counts.records + accepted,
-            counts.bytes + size,
-            counts.requests + 1,
-            counts.retried + failed,
-        )
-        if accepted:
-            self._telemetry.count("records_put", self._arn, rows)
-            self._telemetry.count("data_bytes_put", self._arn, size)
-        if failed:
-            self._telemetry.count("put_retries", self._arn, failed)
-
-    def _count_throttle(self) -> None:
-        self._telemetry.count("throttles", self._arn, service="kinesis")
 
 
 def find_refused(

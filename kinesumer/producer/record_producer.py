@@ -23,7 +23,6 @@ from kinesumer.producer.put_stream import (
     GIVE_UP_SECONDS,
     Patience,
     PutCounts,
-    PutRequests,
     PutStream,
     PutTarget,
     find_refused,
@@ -80,7 +79,9 @@ class RecordProducer:
         self._patience = Patience(
             chance, give_up_seconds, waits_for_credentials=waits_for_credentials
         )
-        self.stream = PutStream(target, info, self._patience, by_key)
+        self.stream = PutStream(
+            target, info, self._patience, by_key, telemetry or Telemetry()
+        )
         self._ordered = ordered
         self._queue = Queue(ordered=ordered)
         self._aggregator: Aggregator | None = None
@@ -90,7 +91,6 @@ class RecordProducer:
         self._linger_seconds = linger_seconds
         self._max_buffer_bytes = max_buffer_bytes
         self.stream_arn = info.arn
-        self._puts = PutRequests(self.stream, telemetry or Telemetry())
         self._loop = asyncio.get_running_loop()
         # When the strategy of distribution was last read to pack records by it.
         self._packed_at = self._loop.time()
@@ -113,7 +113,7 @@ class RecordProducer:
     @property
     def counts(self) -> PutCounts:
         """The numbers of records, bytes and requests so far."""
-        return self._puts.counts
+        return self.stream.counts
 
     async def add(self, entry: Entry) -> PutFuture:
         """Add a record when there is memory for it. Return its future result.
@@ -193,7 +193,7 @@ class RecordProducer:
         found = [unit for units in self._unacknowledged.values() for unit in units]
         found += self._queue.waiting()
         if self._aggregator is not None:
-            found += self._aggregator.open_aggregates()
+            found += self._aggregator.opened.values()
         if self._reshard is not None:
             found += self._reshard.records()
         return sorted(found, key=lambda record: record.number)
@@ -293,7 +293,7 @@ class RecordProducer:
         while records and self._reshard is None:
             sent_at = self._loop.time()
             try:
-                accepted, failed, reason = await self._puts.put(records)
+                accepted, failed, reason = await self.stream.put(records)
             except RecordRefusedError as error:
                 await self._sort_out(key, sent_at, error)
                 records = self._unacknowledged[key]
@@ -378,7 +378,7 @@ class RecordProducer:
         for record, indexes in reshard.to_pack(shards, waiting):
             self.buffered_bytes -= record.cost
             if record.result is not None:
-                self._puts.take_back(len(indexes))
+                self.stream.take_back(len(indexes))
             entries = [(index, record.entries[index]) for index in indexes]
             record.move(
                 {

@@ -159,16 +159,17 @@ def _shard_events(arn: str, before: Observation, after: Observation) -> Iterator
         if not new or new == old:
             continue
         if old:
-            text = f"{_named(moved)} moved from {_id(old)} to {_id(new)}"
-            yield _event(arn, "moved", text, new)
+            owners = f"from {escape_unprintable(old)} to {escape_unprintable(new)}"
+            yield _event(arn, "moved", f"{_named(moved)} moved {owners}", new)
         else:
-            yield _event(arn, "taken", f"{_id(new)} took {_named(moved)}", new)
+            text = f"{escape_unprintable(new)} took {_named(moved)}"
+            yield _event(arn, "taken", text, new)
     fresh = after.stuck - before.stuck
     stuck = [row for row in rows if row.key in fresh]
     for owner, shards in _group_by(stuck, lambda row: row.owner_id).items():
         text = (
-            f"{_named(shards)} stalled at {_id(owner)}: behind, and no progress for a "
-            "minute"
+            f"{_named(shards)} stalled at {escape_unprintable(owner)}: behind, and no "
+            "progress for a minute"
         )
         yield _event(arn, "stalled", text, owner)
 
@@ -206,10 +207,6 @@ def _group_by(
 def _event(arn: str, kind: str, text: str, client_id: str | None = None) -> Event:
     text = f"{stream_name(arn)}: {text}"
     return Event(kind=kind, text=text, client_id=client_id, stream=arn)
-
-
-def _id(client_id: str) -> str:
-    return escape_unprintable(client_id)
 
 
 def _named(rows: Sequence[ShardRow]) -> str:

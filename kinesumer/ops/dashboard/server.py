@@ -131,16 +131,15 @@ class Guard:
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Handle requests from the page; reject all others."""
-        if problem := self._problem(request):
-            raise web.HTTPForbidden(text=problem)
-        return await handler(request)
-
-    def _problem(self, request: web.Request) -> str | None:
+        answers = None
         if request.headers.get("Host") not in self._hosts:
-            return "this server answers only at 127.0.0.1: open the printed link\n"
-        if not _is_ours(request):
-            return "this server answers only its own page: open the printed link\n"
-        return None
+            answers = "at 127.0.0.1"
+        elif not _is_ours(request):
+            answers = "its own page"
+        if answers is not None:
+            text = f"this server answers only {answers}: open the printed link\n"
+            raise web.HTTPForbidden(text=text)
+        return await handler(request)
 
 
 def _is_ours(request: web.Request) -> bool:
