@@ -16,13 +16,7 @@ from kinesumer.model.validation import ForThreads
 from kinesumer.producer import client as asynchronous
 from kinesumer.producer import pending
 from kinesumer.producer.client import ABORT_SECONDS
-from kinesumer.producer.pending import (
-    PutResult,
-    failed_record,
-    require_taken,
-    to_entry,
-    valid_entry,
-)
+from kinesumer.producer.pending import PutResult, failed_record, valid_entry
 from kinesumer.producer.put_stream import GIVE_UP_SECONDS, PutCounts, PutStream
 from kinesumer.producer.record_producer import (
     LINGER_SECONDS,
@@ -116,10 +110,10 @@ class Producer(ForThreads):
         """
         self._loop_thread.check_open()
         stream = self._producer.put_stream
-        entry = valid_entry(data, partition_key, explicit_hash_key, stream.info)
+        given = data, partition_key, explicit_hash_key
+        entry = valid_entry(*given, stream.info)
         if entry is None:
-            entry = to_entry(data, partition_key, explicit_hash_key)
-            require_taken(self._loop_thread.call(stream.refusal, entry))
+            entry = self._loop_thread.call(stream.require_taken, *given)
         future = PutFuture(self._producer, self._loop_thread)
         self._producer.pass_on(entry, future, self._loop_thread)
         return future

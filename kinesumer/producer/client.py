@@ -16,7 +16,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Stream, StreamInfo
 from kinesumer.model.validation import ForAsyncio, require_flag, require_text
-from kinesumer.producer.pending import PutFuture, require_taken, to_entry, valid_entry
+from kinesumer.producer.pending import PutFuture, valid_entry
 from kinesumer.producer.put_stream import GIVE_UP_SECONDS, PutCounts, PutTarget
 from kinesumer.producer.record_producer import (
     LINGER_SECONDS,
@@ -208,10 +208,10 @@ class Producer(ForAsyncio):
         """
         records = self._opened()
         stream = records.stream
-        entry = valid_entry(data, partition_key, explicit_hash_key, stream.info)
+        given = data, partition_key, explicit_hash_key
+        entry = valid_entry(*given, stream.info)
         if entry is None:
-            entry = to_entry(data, partition_key, explicit_hash_key)
-            require_taken(await stream.refusal(entry))
+            entry = await stream.require_taken(*given)
         return await records.add(entry)
 
     def _opened(self) -> RecordProducer:

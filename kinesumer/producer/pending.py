@@ -273,14 +273,6 @@ def to_entry(data: Any, key: Any, hash_key: Any) -> Entry:
     )
 
 
-def require_taken(reason: str | None) -> None:
-    """Raise ConfigurationError if there is a reason why a stream refuses a record."""
-    if reason is not None:
-        raise ConfigurationError(
-            f"Kinesis would reject this record: {reason}; correct the arguments"
-        )
-
-
 REQUEST_RECORDS = 500  # AWS's limit
 REQUEST_BYTES = 5 << 20
 

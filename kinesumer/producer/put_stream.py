@@ -11,12 +11,13 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from kinesumer.core.backoff import CALL_BACKOFF, DESCRIBE_SECONDS
 from kinesumer.errors import (
+    ConfigurationError,
     RecordRefusedError,
     SourceThrottledError,
     SourceUnavailableError,
 )
 from kinesumer.model.streams import Shard, StreamInfo, stream_name
-from kinesumer.producer.pending import PendingRecord
+from kinesumer.producer.pending import PendingRecord, to_entry
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import SECRETS
 from kinesumer.telemetry.api import Telemetry
@@ -105,6 +106,17 @@ class PutStream:
         if refusal(entry, self.info) is None:
             return None
         return refusal(entry, await self.reread(self._now() - DESCRIBE_SECONDS))
+
+    async def require_taken(
+        self, data: bytes, key: str | None, hash_key: str | None
+    ) -> Entry:
+        """Return a record that the stream takes now. Raise ConfigurationError."""
+        entry = to_entry(data, key, hash_key)
+        if (reason := await self.refusal(entry)) is not None:
+            raise ConfigurationError(
+                f"Kinesis would reject this record: {reason}; correct the arguments"
+            )
+        return entry
 
     def _warn(self) -> None:
         if self._by_key and not self.info.routes_by_key:
