@@ -14,7 +14,7 @@ from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.invokers import Gate
 from kinesumer.testing.kinesis.streams import AUTO
 from tests.support.handler_client import RealTimeClient, Runner, committed
-from tests.support.world import World, hold, in_virtual_time
+from tests.support.world import World, hold
 
 
 def put(world: World, *items: str) -> None:
@@ -173,21 +173,17 @@ async def test_a_record_that_fails_holds_up_its_key_only(world: World) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_streams_whose_keys_have_no_order_are_told_of_once(
-    concurrency: int, caplog: pytest.LogCaptureFixture
+async def test_streams_whose_keys_have_no_order_are_told_of_once(
+    world: World, concurrency: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def case(world: World) -> None:
-        async def handle(_: Record) -> None:
-            pass
+    async def handle(_: Record) -> None:
+        pass
 
-        world.kinesis.create_stream("auto").distribution = AUTO
-        streams = ["orders", "auto"]
-        runner = Runner(world, handle, "c1", *streams, concurrency=concurrency)
-        await world.until(lambda: len(runner.held) == 2)
-        await runner.run(runner.client.refresh(streams))
-
-    case()
+    world.kinesis.create_stream("auto").distribution = AUTO
+    streams = ["orders", "auto"]
+    runner = Runner(world, handle, "c1", *streams, concurrency=concurrency)
+    await world.until(lambda: len(runner.held) == 2)
+    await runner.run(runner.client.refresh(streams))
     assert len(warnings(caplog)) == concurrency - 1
 
 

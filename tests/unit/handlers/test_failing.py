@@ -19,7 +19,7 @@ from kinesumer.errors import (
 )
 from kinesumer.handlers import RetryPolicy
 from tests.support.handler_client import Runner, committed
-from tests.support.world import World, in_virtual_time
+from tests.support.world import World
 
 BURY = {"dead_letters": "file:unused"}
 
@@ -198,25 +198,19 @@ async def test_the_checkpoint_waits_for_the_letter_to_be_stored(world: World) ->
         (ConfigurationError("its own stream"), 1),
     ],
 )
-def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
-    error: Exception, tries: int
+async def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
+    world: World, error: Exception, tries: int
 ) -> None:
-    @in_virtual_time
-    async def case(world: World) -> None:
-        failing = Failing("b")
-        world.put("a", "b", "c")
-        runner = Runner(
-            world, failing.record, retries=RetryPolicy(max_attempts=1), **BURY
-        )
-        runner.letters.errors = [error] * 100
-        with pytest.raises(DeadLetterNotStoredError, match=str(error)) as caught:
-            await runner.task
-        assert caught.value.__cause__ is error
-        assert runner.letters.tries == tries
-        await runner.run(runner.group.stop(wait_for_user=False))
-        assert committed(world) == 1
-
-    case()
+    failing = Failing("b")
+    world.put("a", "b", "c")
+    runner = Runner(world, failing.record, retries=RetryPolicy(max_attempts=1), **BURY)
+    runner.letters.errors = [error] * 100
+    with pytest.raises(DeadLetterNotStoredError, match=str(error)) as caught:
+        await runner.task
+    assert caught.value.__cause__ is error
+    assert runner.letters.tries == tries
+    await runner.run(runner.group.stop(wait_for_user=False))
+    assert committed(world) == 1
 
 
 @pytest.mark.slow

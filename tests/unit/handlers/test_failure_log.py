@@ -19,7 +19,7 @@ from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.reports import StreamFailures
 from kinesumer.wire.reports import read_failures
 from tests.support.handler_client import Runner
-from tests.support.world import ARN, SHARD, World, in_virtual_time
+from tests.support.world import ARN, SHARD, World
 from tests.unit.handlers.test_failing import BURY, Failing
 
 TWO = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
@@ -119,24 +119,20 @@ async def test_a_batch_is_logged_as_a_whole_and_then_the_record_that_fails(
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_the_failure_that_ends_run_is_logged_once(
-    concurrency: int, caplog: pytest.LogCaptureFixture
+async def test_the_failure_that_ends_run_is_logged_once(
+    world: World, concurrency: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @in_virtual_time
-    async def case(world: World) -> None:
-        failing = Failing("b", "c")
-        world.put("a", "b", "c")
-        runner = Runner(world, failing.record, retries=TWO, concurrency=concurrency)
-        with pytest.raises(HandlerFailedError):
-            await runner.task
-        await runner.run(runner.group.stop(wait_for_user=False))
-        last = lines(caplog)[-1]
-        expected = place(world, 1) | {"attempt": 2, "error": "ValueError: b"}
-        assert fields(last, *expected) == expected
-        assert levels(caplog).count("ERROR") == 1
-        assert last.levelname == "ERROR"
-
-    case()
+    failing = Failing("b", "c")
+    world.put("a", "b", "c")
+    runner = Runner(world, failing.record, retries=TWO, concurrency=concurrency)
+    with pytest.raises(HandlerFailedError):
+        await runner.task
+    await runner.run(runner.group.stop(wait_for_user=False))
+    last = lines(caplog)[-1]
+    expected = place(world, 1) | {"attempt": 2, "error": "ValueError: b"}
+    assert fields(last, *expected) == expected
+    assert levels(caplog).count("ERROR") == 1
+    assert last.levelname == "ERROR"
 
 
 async def test_a_letter_that_cannot_be_stored_is_logged_before_run_ends(

@@ -26,7 +26,7 @@ from kinesumer.producer.record_producer import (
 )
 from kinesumer.wire.put_records import Entry, EntryResult
 from tests.support.toy_stream import INFO, TAKEN, PutTarget
-from tests.support.world import run
+from tests.support.world import World, run
 
 REFUSED = EntryResult(error_code="ProvisionedThroughputExceededException")
 
@@ -169,23 +169,20 @@ def test_a_full_stream_slows_its_writer_down() -> None:
     run(throttled())
 
 
-def test_memory_is_limited_and_a_cancelled_add_adds_nothing() -> None:
-    async def work() -> None:
-        kinesis = Kinesis()
-        most = 100 * (10 + RECORD_COST_BYTES)
-        producer = RecordProducer(
-            kinesis, INFO, ordered=False, chance=kinesis.chance, max_buffer_bytes=most
-        )
-        await add_all(producer, numbered(100, 10, size=5))
-        assert producer.buffered_bytes == most
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(producer.add(Entry(b"late", "key")), 0.0001)
-        await add_all(producer, numbered(1000, 10, size=5))
-        assert producer.buffered_bytes <= most
-        assert (await producer.flush()).rows == len(kinesis.taken) == 1100
-        assert producer.buffered_bytes == 0
-
-    run(work())
+async def test_memory_is_limited_and_a_cancelled_add_adds_nothing(world: World) -> None:
+    kinesis = Kinesis()
+    most = 100 * (10 + RECORD_COST_BYTES)
+    producer = RecordProducer(
+        kinesis, INFO, ordered=False, chance=kinesis.chance, max_buffer_bytes=most
+    )
+    await add_all(producer, numbered(100, 10, size=5))
+    assert producer.buffered_bytes == most
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(producer.add(Entry(b"late", "key")), 0.0001)
+    await add_all(producer, numbered(1000, 10, size=5))
+    assert producer.buffered_bytes <= most
+    assert (await producer.flush()).rows == len(kinesis.taken) == 1100
+    assert producer.buffered_bytes == 0
 
 
 def test_a_batch_fails_if_kinesis_accepts_nothing_for_minutes() -> None:
@@ -272,100 +269,89 @@ def test_after_a_failure_each_record_was_accepted_or_is_in_the_error(
         run(work(), seed)
 
 
-def test_the_next_add_raises_an_earlier_failure() -> None:
-    async def work() -> None:
-        kinesis = Denying()
-        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
-        await producer.add(Entry(b"first", "key"))
-        await asyncio.sleep(1)
-        with pytest.raises(PutFailedError) as caught:
-            await producer.add(Entry(b"second", "key"))
-        assert [record.data for record in caught.value.records] == [b"first"]
-        assert "access denied" in caught.value.records[0].reason
-
-    run(work())
+async def test_the_next_add_raises_an_earlier_failure(world: World) -> None:
+    kinesis = Denying()
+    producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
+    await producer.add(Entry(b"first", "key"))
+    await asyncio.sleep(1)
+    with pytest.raises(PutFailedError) as caught:
+        await producer.add(Entry(b"second", "key"))
+    assert [record.data for record in caught.value.records] == [b"first"]
+    assert "access denied" in caught.value.records[0].reason
 
 
-def test_a_failure_that_somebody_waits_for_is_raised_only_there() -> None:
-    async def work() -> None:
-        kinesis = Denying()
-        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
-        futures = await add_all(producer, numbered(3, 3))
-        results = await asyncio.gather(*futures[:2], return_exceptions=True)
-        assert [type(result) for result in results] == [PutFailedError] * 2
-        with pytest.raises(PutFailedError) as caught:
-            await producer.flush()
-        assert [record.data for record in caught.value.records] == [b"       2"]
-        with pytest.raises(PutFailedError, match="1 of the records"):
-            futures[2].result()
-
-    run(work())
-
-
-def test_cancelling_the_wait_for_a_result_does_not_cancel_the_put() -> None:
-    async def work() -> None:
-        kinesis = Kinesis()
-        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
-        future = await producer.add(Entry(b"one", "key"))
-        with pytest.raises(KinesumerError, match="await the future"):
-            future.result()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(future, 0.01)
-        assert await future == ("shardId-0", "1", None)
-        assert len(kinesis.taken) == 1
-
-    run(work())
-
-
-def test_waiting_records_are_sent_after_the_linger_time() -> None:
-    kinesis = Kinesis()
-
-    async def work() -> None:
-        producer = RecordProducer(
-            kinesis, INFO, ordered=True, chance=kinesis.chance, linger_seconds=5.0
-        )
-        await add_all(producer, numbered(3, 3))
-        await asyncio.sleep(4.9)
-        assert not kinesis.requests
-        await asyncio.sleep(5)
-        assert len(kinesis.taken) == 3
-        assert not producer.unacknowledged()
-
-    run(work())
-
-
-def test_flush_waits_only_for_records_that_were_added_before() -> None:
-    async def work() -> None:
-        kinesis = Kinesis()
-        producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
-
-        async def add_forever() -> None:
-            while True:
-                await producer.add(Entry(b"more", "key"))
-                await asyncio.sleep(0.01)
-
-        endless = asyncio.create_task(add_forever())
-        await asyncio.sleep(5)
-        await asyncio.wait_for(producer.flush(), 10)
-        endless.cancel()
+async def test_a_failure_that_somebody_waits_for_is_raised_only_there(
+    world: World,
+) -> None:
+    kinesis = Denying()
+    producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
+    futures = await add_all(producer, numbered(3, 3))
+    results = await asyncio.gather(*futures[:2], return_exceptions=True)
+    assert [type(result) for result in results] == [PutFailedError] * 2
+    with pytest.raises(PutFailedError) as caught:
         await producer.flush()
+    assert [record.data for record in caught.value.records] == [b"       2"]
+    with pytest.raises(PutFailedError, match="1 of the records"):
+        futures[2].result()
 
-    run(work())
+
+async def test_cancelling_the_wait_for_a_result_does_not_cancel_the_put(
+    world: World,
+) -> None:
+    kinesis = Kinesis()
+    producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
+    future = await producer.add(Entry(b"one", "key"))
+    with pytest.raises(KinesumerError, match="await the future"):
+        future.result()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(future, 0.01)
+    assert await future == ("shardId-0", "1", None)
+    assert len(kinesis.taken) == 1
 
 
-def test_an_add_that_waits_for_memory_is_refused_when_the_producer_ends() -> None:
-    async def work() -> None:
-        kinesis = Kinesis()
-        producer = RecordProducer(
-            kinesis, INFO, ordered=False, chance=kinesis.chance, max_buffer_bytes=1
-        )
-        await producer.add(Entry(b"one", "key"))
-        waiting = asyncio.create_task(producer.add(Entry(b"two", "key")))
-        await asyncio.sleep(0)
-        await producer.abandon(KinesumerError("the end"))
-        with pytest.raises(PutFailedError):
-            await waiting
-        with pytest.raises(KinesumerError, match="the end"):
-            await producer.add(Entry(b"three", "key"))
+async def test_waiting_records_are_sent_after_the_linger_time(world: World) -> None:
+    kinesis = Kinesis()
+    producer = RecordProducer(
+        kinesis, INFO, ordered=True, chance=kinesis.chance, linger_seconds=5.0
+    )
+    await add_all(producer, numbered(3, 3))
+    await asyncio.sleep(4.9)
+    assert not kinesis.requests
+    await asyncio.sleep(5)
+    assert len(kinesis.taken) == 3
+    assert not producer.unacknowledged()
 
-    run(work())
+
+async def test_flush_waits_only_for_records_that_were_added_before(
+    world: World,
+) -> None:
+    kinesis = Kinesis()
+    producer = RecordProducer(kinesis, INFO, ordered=False, chance=kinesis.chance)
+
+    async def add_forever() -> None:
+        while True:
+            await producer.add(Entry(b"more", "key"))
+            await asyncio.sleep(0.01)
+
+    endless = asyncio.create_task(add_forever())
+    await asyncio.sleep(5)
+    await asyncio.wait_for(producer.flush(), 10)
+    endless.cancel()
+    await producer.flush()
+
+
+async def test_an_add_that_waits_for_memory_is_refused_when_the_producer_ends(
+    world: World,
+) -> None:
+    kinesis = Kinesis()
+    producer = RecordProducer(
+        kinesis, INFO, ordered=False, chance=kinesis.chance, max_buffer_bytes=1
+    )
+    await producer.add(Entry(b"one", "key"))
+    waiting = asyncio.create_task(producer.add(Entry(b"two", "key")))
+    await asyncio.sleep(0)
+    await producer.abandon(KinesumerError("the end"))
+    with pytest.raises(PutFailedError):
+        await waiting
+    with pytest.raises(KinesumerError, match="the end"):
+        await producer.add(Entry(b"three", "key"))

@@ -20,7 +20,7 @@ from kinesumer.model.streams import StreamInfo
 from kinesumer.producer.record_producer import RecordProducer
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
 from tests.support.toy_stream import INFO, TAKEN, PutTarget
-from tests.support.world import run
+from tests.support.world import World, run
 
 SMALL = INFO._replace(max_record_bytes=100)
 
@@ -95,60 +95,50 @@ def test_only_refused_records_fail_and_each_is_named_with_its_reason(
         assert expected in record.reason
 
 
-def test_a_full_request_loses_one_record_to_a_smaller_limit() -> None:
+async def test_a_full_request_loses_one_record_to_a_smaller_limit(world: World) -> None:
     stream = Strict()
-
-    async def work() -> None:
-        producer = producer_of(stream)
-        for number in range(500):
-            size = 101 if number == 321 else 50
-            await producer.add(Entry(b"%d".ljust(size) % number, f"k{number}"))
-        with pytest.raises(PutFailedError, match="1 of the records") as caught:
-            await producer.flush()
-        assert isinstance(caught.value.__cause__, RecordRefusedError)
-        # The producer knows the new limit, and works as before.
-        assert producer.stream.info == SMALL
-        await (await producer.add(Entry(b"more", "key")))
-        assert await producer.flush()
-
-    run(work())
+    producer = producer_of(stream)
+    for number in range(500):
+        size = 101 if number == 321 else 50
+        await producer.add(Entry(b"%d".ljust(size) % number, f"k{number}"))
+    with pytest.raises(PutFailedError, match="1 of the records") as caught:
+        await producer.flush()
+    assert isinstance(caught.value.__cause__, RecordRefusedError)
+    # The producer knows the new limit, and works as before.
+    assert producer.stream.info == SMALL
+    await (await producer.add(Entry(b"more", "key")))
+    assert await producer.flush()
     assert len(stream.taken) == 500
     assert (stream.requests, stream.descriptions) == (3, 1)
 
 
-def test_a_cause_that_no_description_tells_takes_few_requests_to_find() -> None:
+async def test_a_cause_that_no_description_tells_takes_few_requests_to_find(
+    world: World,
+) -> None:
     stream = Strict()
-
-    async def work() -> None:
-        producer = producer_of(stream)
-        for number in range(500):
-            data = b"bad" if number == 77 else b"good"
-            await producer.add(Entry(data, f"k{number}"))
-        with pytest.raises(PutFailedError, match="1 of the records"):
-            await producer.flush()
-
-    run(work())
+    producer = producer_of(stream)
+    for number in range(500):
+        data = b"bad" if number == 77 else b"good"
+        await producer.add(Entry(data, f"k{number}"))
+    with pytest.raises(PutFailedError, match="1 of the records"):
+        await producer.flush()
     assert len(stream.taken) == 499
     assert stream.requests <= 20  # two for each halving of 500
 
 
-def test_an_ordered_key_goes_on_after_a_refused_record() -> None:
+async def test_an_ordered_key_goes_on_after_a_refused_record(world: World) -> None:
     stream = Strict()
-
-    async def work() -> None:
-        producer = producer_of(stream, ordered=True)
-        futures = [
-            await producer.add(Entry(data, "one key"))
-            for data in (b"1", b"bad", b"2", bytes(200), b"3")
-        ]
-        for future, fails in zip(futures, (0, 1, 0, 1, 0), strict=True):
-            try:
-                await future
-                assert not fails
-            except PutFailedError as error:
-                assert fails
-                assert len(error.records) == 1
-        await producer.flush()
-
-    run(work())
+    producer = producer_of(stream, ordered=True)
+    futures = [
+        await producer.add(Entry(data, "one key"))
+        for data in (b"1", b"bad", b"2", bytes(200), b"3")
+    ]
+    for future, fails in zip(futures, (0, 1, 0, 1, 0), strict=True):
+        try:
+            await future
+            assert not fails
+        except PutFailedError as error:
+            assert fails
+            assert len(error.records) == 1
+    await producer.flush()
     assert stream.taken == [b"1", b"2", b"3"]

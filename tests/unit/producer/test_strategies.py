@@ -19,7 +19,7 @@ from kinesumer.producer.record_producer import STRATEGY_SECONDS
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
 from tests.support.toy_stream import ToyStream
-from tests.support.world import run
+from tests.support.world import World, run
 
 
 def numbered(count: int) -> list[Entry]:
@@ -32,90 +32,79 @@ def auto_stream(shards: int = 4) -> ToyStream:
     return stream
 
 
-def test_no_record_is_aggregated_for_a_stream_with_auto(
+async def test_no_record_is_aggregated_for_a_stream_with_auto(
+    world: World,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     put_stream._warn_of_auto.cache_clear()
     stream = auto_stream()
-
-    async def work() -> None:
-        for _ in range(2):
-            producer = stream.producer(ordered=True)
-            for entry in numbered(300):
-                await producer.add(entry)
-            await producer.flush()
-
-    run(work())
+    for _ in range(2):
+        producer = stream.producer(ordered=True)
+        for entry in numbered(300):
+            await producer.add(entry)
+        await producer.flush()
     assert len(stream.stored) == 600
     assert not stream.aggregates()
     [warning] = caplog.messages
     assert "the producer's aggregate and ordered has no effect" in warning
 
 
-def test_a_reshard_of_a_stream_with_auto_puts_nothing_twice() -> None:
+async def test_a_reshard_of_a_stream_with_auto_puts_nothing_twice(world: World) -> None:
     stream = auto_stream()
-
-    async def work() -> None:
-        producer = stream.producer()
-        for number, entry in enumerate(numbered(600)):
-            await producer.add(entry)
-            if number % 100 == 99:
-                stream.split()
-                await asyncio.sleep(0.3)
-        assert (await producer.flush()).retried == 0
-
-    run(work())
+    producer = stream.producer()
+    for number, entry in enumerate(numbered(600)):
+        await producer.add(entry)
+        if number % 100 == 99:
+            stream.split()
+            await asyncio.sleep(0.3)
+    assert (await producer.flush()).retried == 0
     assert len(stream.stored) == 600
     assert stream.listings == 0
 
 
-def test_a_switch_to_auto_takes_one_listing_and_ends_aggregation() -> None:
+async def test_a_switch_to_auto_takes_one_listing_and_ends_aggregation(
+    world: World,
+) -> None:
     stream = ToyStream(1, shards=8)
-
-    async def work() -> None:
-        producer = stream.producer()
+    producer = stream.producer()
+    for entry in numbered(300):
+        await producer.add(entry)
+    await producer.flush()
+    stream.distribute(by_key=False)
+    aggregated = stream.aggregates()
+    assert aggregated == len(stream.stored)
+    for entry in numbered(300):
+        await producer.add(entry)
+    await producer.flush()
+    # The aggregates of the first request after the switch are the last ones.
+    assert stream.aggregates() <= aggregated + 8
+    assert (stream.descriptions, stream.listings) == (1, 1)
+    aggregated, stored = stream.aggregates(), len(stream.stored)
+    for _ in range(3):
         for entry in numbered(300):
             await producer.add(entry)
+        stream.split()
         await producer.flush()
-        stream.distribute(by_key=False)
-        aggregated = stream.aggregates()
-        assert aggregated == len(stream.stored)
-        for entry in numbered(300):
-            await producer.add(entry)
-        await producer.flush()
-        # The aggregates of the first request after the switch are the last ones.
-        assert stream.aggregates() <= aggregated + 8
-        assert (stream.descriptions, stream.listings) == (1, 1)
-        aggregated, stored = stream.aggregates(), len(stream.stored)
-        for _ in range(3):
-            for entry in numbered(300):
-                await producer.add(entry)
-            stream.split()
-            await producer.flush()
-        assert stream.aggregates() == aggregated
-        assert len(stream.stored) == stored + 900
-        assert (stream.descriptions, stream.listings) == (1, 1)
-
-    run(work())
+    assert stream.aggregates() == aggregated
+    assert len(stream.stored) == stored + 900
+    assert (stream.descriptions, stream.listings) == (1, 1)
     read = sorted(record.data for _, record in stream.read_as_the_kcl())
     assert read == sorted(entry.data for entry in numbered(300) * 5)
 
 
-def test_aggregation_begins_again_within_a_minute_of_a_switch_back() -> None:
+async def test_aggregation_begins_again_within_a_minute_of_a_switch_back(
+    world: World,
+) -> None:
     stream = auto_stream()
-
-    async def work() -> None:
-        producer = stream.producer()
-        await producer.add(numbered(1)[0])
-        stream.distribute(by_key=True)
-        await asyncio.sleep(STRATEGY_SECONDS)
-        for _ in range(2):
-            for entry in numbered(300):
-                await producer.add(entry)
-            await asyncio.sleep(5)
-        await producer.flush()
-
-    run(work())
+    producer = stream.producer()
+    await producer.add(numbered(1)[0])
+    stream.distribute(by_key=True)
+    await asyncio.sleep(STRATEGY_SECONDS)
+    for _ in range(2):
+        for entry in numbered(300):
+            await producer.add(entry)
+        await asyncio.sleep(5)
+    await producer.flush()
     assert 0 < stream.aggregates() <= 8
     assert (stream.descriptions, stream.listings) == (1, 1)
     assert len(stream.read_as_the_kcl()) == 601
@@ -144,64 +133,54 @@ def test_an_unexplained_place_ends_aggregation_for_a_minute(
     assert len(stream.read_as_the_kcl()) == 3000
 
 
-def test_records_without_a_key_wait_for_no_other() -> None:
+async def test_records_without_a_key_wait_for_no_other(world: World) -> None:
     stream = auto_stream()
-
-    async def work() -> None:
-        producer = stream.producer(ordered=True)
-        for number in range(500):
-            await producer.add(Entry(b"%d" % number))
-        counts = await producer.flush()
-        assert (counts.rows, counts.requests) == (500, 1)
-
-    run(work())
+    producer = stream.producer(ordered=True)
+    for number in range(500):
+        await producer.add(Entry(b"%d" % number))
+    counts = await producer.flush()
+    assert (counts.rows, counts.requests) == (500, 1)
 
 
-def test_a_missing_key_fails_alone_after_a_switch_to_keys() -> None:
+async def test_a_missing_key_fails_alone_after_a_switch_to_keys(world: World) -> None:
     stream = auto_stream()
-
-    async def work() -> None:
-        producer = stream.producer()
-        futures = [
-            await producer.add(Entry(b"%d" % n, "key" if n % 2 else None))
-            for n in range(100)
-        ]
-        stream.distribute(by_key=True)
-        with pytest.raises(PutFailedError, match="partition_key is null") as caught:
-            await producer.flush()
-        assert isinstance(caught.value.__cause__, RecordRefusedError)
-        assert [r.data for r in caught.value.records] == [
-            b"%d" % n for n in range(0, 100, 2)
-        ]
-        assert {r.partition_key for r in caught.value.records} == {None}
-        assert not any(future.exception() for future in futures[1::2])
-        assert producer.buffered_bytes == 0
-        await (await producer.add(Entry(b"more", "key")))
-
-    run(work())
+    producer = stream.producer()
+    futures = [
+        await producer.add(Entry(b"%d" % n, "key" if n % 2 else None))
+        for n in range(100)
+    ]
+    stream.distribute(by_key=True)
+    with pytest.raises(PutFailedError, match="partition_key is null") as caught:
+        await producer.flush()
+    assert isinstance(caught.value.__cause__, RecordRefusedError)
+    assert [r.data for r in caught.value.records] == [
+        b"%d" % n for n in range(0, 100, 2)
+    ]
+    assert {r.partition_key for r in caught.value.records} == {None}
+    assert not any(future.exception() for future in futures[1::2])
+    assert producer.buffered_bytes == 0
+    await (await producer.add(Entry(b"more", "key")))
     assert len(stream.stored) == 51
 
 
-def test_a_key_may_be_missing_as_soon_as_the_stream_needs_none() -> None:
+async def test_a_key_may_be_missing_as_soon_as_the_stream_needs_none(
+    world: World,
+) -> None:
     stream = ToyStream(1, shards=4)
-
-    async def work() -> None:
-        producer = stream.producer()
-        keyless = Entry(b"x")
-        assert "is null" in (await producer.stream.refusal(keyless) or "")
-        stream.distribute(by_key=False)
-        # The stream is described at most once a second.
-        assert await producer.stream.refusal(keyless) is not None
-        await asyncio.sleep(DESCRIBE_SECONDS)
-        assert await producer.stream.refusal(keyless) is None
-        await (await producer.add(keyless))
-        # The next records follow the strategy that was read for this one.
-        for entry in numbered(300):
-            await producer.add(entry)
-        await asyncio.sleep(1)
-        await producer.flush()
-
-    run(work())
+    producer = stream.producer()
+    keyless = Entry(b"x")
+    assert "is null" in (await producer.stream.refusal(keyless) or "")
+    stream.distribute(by_key=False)
+    # The stream is described at most once a second.
+    assert await producer.stream.refusal(keyless) is not None
+    await asyncio.sleep(DESCRIBE_SECONDS)
+    assert await producer.stream.refusal(keyless) is None
+    await (await producer.add(keyless))
+    # The next records follow the strategy that was read for this one.
+    for entry in numbered(300):
+        await producer.add(entry)
+    await asyncio.sleep(1)
+    await producer.flush()
     assert len(stream.read_as_the_kcl()) == 301
 
 
