@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import zlib
 from collections.abc import Iterator
@@ -19,7 +17,6 @@ from kinesumer.core.backoff import Backoff
 from kinesumer.decoding import registries
 from kinesumer.errors import SchemaRegistryUnavailableError
 from kinesumer.schemas import GlueDecoder
-from kinesumer.testing import record
 from tests.support.glue_registry import (
     SCHEMA,
     GlueRegistry,
@@ -71,27 +68,6 @@ async def test_each_format_is_decoded_with_and_without_compression(
         assert await decoded(messages, data) == message
 
 
-async def test_a_thousand_records_and_fifty_tasks_cause_one_request(
-    registry: GlueRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests = []
-    ask = kinesumer.aws.glue.get_schema_version
-
-    async def counted(*arguments: Any) -> Any:
-        requests.append(arguments)
-        return await ask(*arguments)
-
-    monkeypatch.setattr("kinesumer.aws.glue.get_schema_version", counted)
-    id = registry.register("AVRO", json.dumps(SCHEMA))
-    made = record(glue_data(id, avro(SCHEMA, VALUE)))
-    decode = GlueDecoder()
-    waiting = [decode(made) for _ in range(50)]
-    assert all(inspect.isawaitable(value) for value in waiting)
-    assert await asyncio.gather(*waiting) == [VALUE] * 50
-    assert all(decode(made) == VALUE for _ in range(1000))
-    assert len(requests) == 1
-
-
 async def test_ids_and_data_that_do_not_fit_are_refused(registry: GlueRegistry) -> None:
     id = registry.register("AVRO", json.dumps(SCHEMA))
     data = glue_data(id, avro(SCHEMA, VALUE))
@@ -106,17 +82,13 @@ async def test_ids_and_data_that_do_not_fit_are_refused(registry: GlueRegistry) 
         await decoded(other, data)
     with pytest.raises(ValueError, match="has the format AVRO: type=StringValue"):
         await decoded(messages, data)
+    proto = registry.register("PROTOBUF", PROTO)
+    with pytest.raises(ValueError, match="type= must be the message class"):
+        await decoded(decode, glue_data(proto, b"\x00"))
     with pytest.raises(ValueError, match="does not fit"):
         await decoded(decode, data[:-1])
     with pytest.raises(ValueError, match="the limit of 100 bytes"):
         await decoded(decode, bytes([3, 5]) + id.bytes + zlib.compress(bytes(101)))
-
-
-async def test_protobuf_needs_its_message_class(registry: GlueRegistry) -> None:
-    id = registry.register("PROTOBUF", PROTO)
-    decode = GlueDecoder()
-    with pytest.raises(ValueError, match="type= must be the message class"):
-        await decoded(decode, glue_data(id, b"\x00"))
 
 
 async def test_the_registry_is_asked_with_an_assumed_role(

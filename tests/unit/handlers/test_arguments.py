@@ -224,32 +224,6 @@ async def test_leaving_before_the_start_ends_run(world: World) -> None:
         await running
 
 
-async def test_run_ends_when_the_client_leaves_and_all_is_stored(world: World) -> None:
-    seen: list[bytes] = []
-
-    async def handle(record: Record) -> None:
-        seen.append(record.data)
-        if len(seen) == 3:
-            world.loop.create_task(client.leave())
-
-    world.put("a", "b", "c")
-    async with InMemory(world) as client:
-        await client.run("orders", handle, start=kinesumer.Start.TRIM_HORIZON)
-    assert seen == [b"a", b"b", b"c"]
-    row = world.shard_rows()["shardId-000000000000"]
-    log = world.kinesis.stream("orders").shards["shardId-000000000000"].log
-    assert row.position == (log[2].sequence_number, None)
-    assert not row.owner
-
-
-async def test_leaving_the_block_beside_run_ends_it(world: World) -> None:
-    async with InMemory(world) as client:
-        running = world.loop.create_task(client.run("orders", of_record))
-        lifecycle = client._lifecycle
-        await world.until(lambda: lifecycle.group and lifecycle.group.session)
-    await running
-
-
 @pytest.mark.parametrize("name", ["before", "after", "on_error"])
 def test_a_hook_may_choose_the_names_of_its_parameters(name: str) -> None:
     """Type checkers refuse another name for a parameter that may be given by name."""

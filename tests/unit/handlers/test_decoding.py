@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Batch, Handler, Middleware, Record
+from kinesumer import Batch, Middleware, Record
 from kinesumer.errors import (
     ConfigurationError,
     DecodeError,
@@ -16,7 +16,6 @@ from kinesumer.errors import (
 )
 from tests.support.handler_client import Runner, committed
 from tests.support.world import World
-from tests.unit.handlers.test_streams import running
 from tests.unit.handlers.test_tracing import Traced
 from tests.unit.telemetry.test_otel import Sdk
 
@@ -225,21 +224,6 @@ async def test_hooks_get_decoded_records(world: World) -> None:
     await world.until(lambda: log.calls)
     await runner.leave()
     assert seen == [7]
-
-
-async def test_each_stream_may_have_its_own_decoder(world: World) -> None:
-    log = Log()
-    handlers = {
-        "orders": log.record,
-        "payments": Handler(log.record, decode=number),
-        "refunds": Handler(log.record, decode=dict[str, int]),
-    }
-    async with running(world, handlers, decode=list[int]):
-        world.put("[1]")
-        world.put("2", stream="payments")
-        world.put('{"id": 3}', stream="refunds")
-        await world.until(lambda: len(log.calls) == 3)
-    assert sorted(map(str, log.values)) == ["2", "[1]", "{'id': 3}"]
 
 
 async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:

@@ -99,31 +99,6 @@ async def test_whatever_a_plain_function_raises_is_its_failure(
     assert attempts == [1, 2]  # the first failure, and the dead letter
 
 
-async def test_a_plain_function_may_take_batches_and_a_failing_one_is_parted() -> None:
-    calls: list[list[bytes]] = []
-
-    def handle(batch: Batch) -> None:
-        calls.append([record.data for record in batch.records])
-        if b"b" in calls[-1]:
-            raise ValueError
-        if b"d" in calls[-1]:
-            client.close()
-
-    client = RealTimeClient(
-        handle, retries=RetryPolicy(max_attempts=1), dead_letters="file:unused"
-    )
-    client.put("a", "b", "c", "d")
-    await client.run_all()
-    assert calls == [
-        [b"a", b"b", b"c", b"d"],
-        [b"a", b"b"],
-        [b"a"],
-        [b"b"],
-        [b"c", b"d"],
-    ]
-    assert client.letters.texts == ["b"]
-
-
 async def test_a_coroutine_that_nobody_awaits_ends_run_at_once() -> None:
     async def handle(_: Record) -> None:
         pass

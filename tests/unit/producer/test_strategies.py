@@ -20,6 +20,7 @@ from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
 from tests.support.toy_stream import ToyStream
 from tests.support.world import World, run
+from tests.unit.producer.test_record_producer import add_all
 
 
 def numbered(count: int) -> list[Entry]:
@@ -40,8 +41,7 @@ async def test_no_record_is_aggregated_for_a_stream_with_auto(
     stream = auto_stream()
     for _ in range(2):
         producer = stream.producer(ordered=True)
-        for entry in numbered(300):
-            await producer.add(entry)
+        await add_all(producer, numbered(300))
         await producer.flush()
     assert len(stream.stored) == 600
     assert not stream.aggregates()
@@ -67,22 +67,19 @@ async def test_a_switch_to_auto_takes_one_listing_and_ends_aggregation(
 ) -> None:
     stream = ToyStream(1, shards=8)
     producer = stream.producer()
-    for entry in numbered(300):
-        await producer.add(entry)
+    await add_all(producer, numbered(300))
     await producer.flush()
     stream.distribute(by_key=False)
     aggregated = stream.aggregates()
     assert aggregated == len(stream.stored)
-    for entry in numbered(300):
-        await producer.add(entry)
+    await add_all(producer, numbered(300))
     await producer.flush()
     # The aggregates of the first request after the switch are the last ones.
     assert stream.aggregates() <= aggregated + 8
     assert (stream.descriptions, stream.listings) == (1, 1)
     aggregated, stored = stream.aggregates(), len(stream.stored)
     for _ in range(3):
-        for entry in numbered(300):
-            await producer.add(entry)
+        await add_all(producer, numbered(300))
         stream.split()
         await producer.flush()
     assert stream.aggregates() == aggregated
@@ -101,8 +98,7 @@ async def test_aggregation_begins_again_within_a_minute_of_a_switch_back(
     stream.distribute(by_key=True)
     await asyncio.sleep(STRATEGY_SECONDS)
     for _ in range(2):
-        for entry in numbered(300):
-            await producer.add(entry)
+        await add_all(producer, numbered(300))
         await asyncio.sleep(5)
     await producer.flush()
     assert 0 < stream.aggregates() <= 8
@@ -122,8 +118,7 @@ def test_an_unexplained_place_ends_aggregation_for_a_minute(
     async def work() -> None:
         producer = stream.producer()
         for _ in range(10):
-            for entry in numbered(300):
-                await producer.add(entry)
+            await add_all(producer, numbered(300))
             await producer.flush()
 
     with caplog.at_level(logging.WARNING):
@@ -177,8 +172,7 @@ async def test_a_key_may_be_missing_as_soon_as_the_stream_needs_none(
     assert await producer.stream.refusal(keyless) is None
     await (await producer.add(keyless))
     # The next records follow the strategy that was read for this one.
-    for entry in numbered(300):
-        await producer.add(entry)
+    await add_all(producer, numbered(300))
     await asyncio.sleep(1)
     await producer.flush()
     assert len(stream.read_as_the_kcl()) == 301
