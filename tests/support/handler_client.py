@@ -9,13 +9,14 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from kinesumer import Config, Kinesumer
+from kinesumer import Config, Kinesumer, Record
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.coordination.connections import Connections, Ports
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat import HeartbeatThread
 from kinesumer.coordination.state_store import StoreThread
 from kinesumer.dead_letters import DeadLetter
+from kinesumer.handlers import RetryPolicy
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.clock import SystemClock
@@ -33,6 +34,13 @@ TERMS = (
     "retries",
     "traceparent",
 )
+
+ONCE = RetryPolicy(max_attempts=1)
+BURY: dict[str, Any] = {"dead_letters": "file:unused"}
+
+
+async def ignore(record: Record) -> None:
+    """Handle every record by doing nothing."""
 
 
 class Runner(Client):

@@ -13,7 +13,7 @@ from kinesumer import Batch, Record
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.invokers import Gate
 from kinesumer.testing.kinesis.streams import AUTO
-from tests.support.handler_client import RealTimeClient, Runner, committed
+from tests.support.handler_client import RealTimeClient, Runner, committed, ignore
 from tests.support.world import World, hold
 
 
@@ -176,12 +176,9 @@ async def test_a_record_that_fails_holds_up_its_key_only(world: World) -> None:
 async def test_streams_whose_keys_have_no_order_are_told_of_once(
     world: World, concurrency: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def handle(_: Record) -> None:
-        pass
-
     world.kinesis.create_stream("auto").distribution = AUTO
     streams = ["orders", "auto"]
-    runner = Runner(world, handle, "c1", *streams, concurrency=concurrency)
+    runner = Runner(world, ignore, "c1", *streams, concurrency=concurrency)
     await world.until(lambda: len(runner.held) == 2)
     await runner.run(runner.client.refresh(streams))
     assert len(warnings(caplog)) == concurrency - 1

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from kinesumer import Batch, ConfigurationError, Record
-from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.handler import read_run_options
 from kinesumer.model.incidents import IncidentKind
-from tests.support.handler_client import Runner
+from tests.support.handler_client import BURY, ONCE, Runner, ignore
 from tests.support.world import World
 
-ONCE = RetryPolicy(max_attempts=1)
 OPTIONS: dict[str, Any] = {
     "dead_letters": "file:unused",
     "retries": ONCE,
@@ -117,7 +115,7 @@ async def test_without_a_limit_every_record_becomes_a_letter(world: World) -> No
     runner = Runner(
         world,
         service.record,
-        dead_letters="file:unused",
+        **BURY,
         retries=ONCE,
         dead_letter_limit=math.inf,
     )
@@ -127,8 +125,5 @@ async def test_without_a_limit_every_record_becomes_a_letter(world: World) -> No
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "3", True])
 def test_a_limit_is_a_whole_number_or_infinite(limit: object) -> None:
-    async def handle(record: Record) -> None:
-        """Accept every record."""
-
     with pytest.raises(ConfigurationError, match="dead_letter_limit="):
-        read_run_options(handle, dead_letter_limit=limit)  # type: ignore[arg-type]
+        read_run_options(ignore, dead_letter_limit=limit)  # type: ignore[arg-type]

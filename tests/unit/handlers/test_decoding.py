@@ -14,12 +14,10 @@ from kinesumer.errors import (
     HandlerFailedError,
     SourceUnavailableError,
 )
-from tests.support.handler_client import Runner, committed
+from tests.support.handler_client import BURY, Runner, committed
 from tests.support.world import World
 from tests.unit.handlers.test_tracing import Traced
 from tests.unit.telemetry.test_otel import Sdk
-
-BURY = {"dead_letters": "file:unused"}
 
 
 class Log:

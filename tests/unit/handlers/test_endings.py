@@ -12,13 +12,10 @@ from anyio import CancelScope
 
 from kinesumer import Record
 from kinesumer.errors import HandlerFailedError, KinesumerError
-from kinesumer.handlers import RetryPolicy
 from kinesumer.model.rows import ShardRow
-from tests.support.handler_client import RealTimeClient
+from tests.support.handler_client import ONCE, RealTimeClient
 
 pytestmark = pytest.mark.usefixtures("nobody_else_joins")
-
-ONCE = RetryPolicy(max_attempts=1)
 
 
 def row(client: RealTimeClient) -> ShardRow:

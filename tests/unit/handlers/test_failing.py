@@ -18,10 +18,8 @@ from kinesumer.errors import (
     HandlerFailedError,
 )
 from kinesumer.handlers import RetryPolicy
-from tests.support.handler_client import Runner, committed
+from tests.support.handler_client import BURY, ONCE, Runner, committed
 from tests.support.world import World
-
-BURY = {"dead_letters": "file:unused"}
 
 
 class Failing:
@@ -130,7 +128,7 @@ async def test_a_batch_that_fails_is_parted_until_the_record_is_found(
 async def test_several_bad_records_of_a_batch_are_all_found(world: World) -> None:
     failing = Failing("0", "3", "4", "9")
     world.put(*map(str, range(10)))
-    runner = Runner(world, failing.batch, retries=RetryPolicy(max_attempts=1), **BURY)
+    runner = Runner(world, failing.batch, retries=ONCE, **BURY)
     await world.until(lambda: len(runner.letters.stored) == 4)
     assert runner.letters.texts == ["0", "3", "4", "9"]
     await runner.leave()
@@ -162,13 +160,12 @@ async def test_an_error_whose_text_cannot_be_read_is_named_by_its_type(
 ) -> None:
     failing = Failing("a")
     failing.error = Unspeakable
-    once = RetryPolicy(max_attempts=1)
     world.put("a")
-    stops = Runner(world, failing.record, retries=once)
+    stops = Runner(world, failing.record, retries=ONCE)
     with pytest.raises(HandlerFailedError, match="Unspeakable: <exception"):
         await stops.task
     await stops.run(stops.group.stop(wait_for_user=False))
-    goes_on = Runner(world, failing.record, "c2", retries=once, **BURY)
+    goes_on = Runner(world, failing.record, "c2", retries=ONCE, **BURY)
     await world.until(lambda: goes_on.letters.stored)
     assert goes_on.letters.stored[0].error == "Unspeakable: <exception str() failed>"
 
@@ -176,9 +173,8 @@ async def test_an_error_whose_text_cannot_be_read_is_named_by_its_type(
 async def test_the_checkpoint_waits_for_the_letter_to_be_stored(world: World) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
-    retries = RetryPolicy(max_attempts=1)
     runner = Runner(
-        world, failing.record, retries=retries, commit_interval_seconds=0.1, **BURY
+        world, failing.record, retries=ONCE, commit_interval_seconds=0.1, **BURY
     )
     runner.letters.errors = [DeadLettersUnavailableError("no answer")] * 4
     await world.until(lambda: runner.letters.tries == 4)
@@ -203,7 +199,7 @@ async def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
 ) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
-    runner = Runner(world, failing.record, retries=RetryPolicy(max_attempts=1), **BURY)
+    runner = Runner(world, failing.record, retries=ONCE, **BURY)
     runner.letters.errors = [error] * 100
     with pytest.raises(DeadLetterNotStoredError, match=str(error)) as caught:
         await runner.task
@@ -219,9 +215,8 @@ async def test_a_letter_waits_for_credentials_as_long_as_there_are_none(
 ) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
-    retries = RetryPolicy(max_attempts=1)
     runner = Runner(
-        world, failing.record, retries=retries, commit_interval_seconds=0.1, **BURY
+        world, failing.record, retries=ONCE, commit_interval_seconds=0.1, **BURY
     )
     missing = DeadLettersUnavailableError("AWS has refused the credentials")
     missing.lacks_credentials = True
@@ -295,7 +290,7 @@ async def test_other_shards_finish_what_they_have_when_one_ends_run(
 
     world.put("bad", stream="two")
     world.put("x", "y", stream="two", hash_key=2**127)
-    runner = Runner(world, handle, "c1", "two", retries=RetryPolicy(max_attempts=1))
+    runner = Runner(world, handle, "c1", "two", retries=ONCE)
     with pytest.raises(HandlerFailedError):
         await runner.task
     assert done == ["x"]

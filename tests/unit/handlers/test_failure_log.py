@@ -18,9 +18,9 @@ from kinesumer.handlers import RetryPolicy
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.reports import StreamFailures
 from kinesumer.wire.reports import read_failures
-from tests.support.handler_client import Runner
+from tests.support.handler_client import BURY, ONCE, Runner, ignore
 from tests.support.world import ARN, SHARD, World
-from tests.unit.handlers.test_failing import BURY, Failing
+from tests.unit.handlers.test_failing import Failing
 
 TWO = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
 
@@ -93,7 +93,7 @@ async def test_the_traceback_is_logged_once_for_each_type_of_error(
         raise {b"a": ValueError, b"b": ValueError, b"c": KeyError}[record.data]
 
     world.put("a", "b", "c")
-    runner = Runner(world, handle, retries=RetryPolicy(max_attempts=1), **BURY)
+    runner = Runner(world, handle, retries=ONCE, **BURY)
     await world.until(lambda: len(runner.letters.stored) == 3)
     await runner.leave()
     failures = [line for line in lines(caplog) if "failed at" in line.getMessage()]
@@ -159,17 +159,13 @@ async def test_repeated_failures_of_a_shard_get_one_line_a_minute_with_the_count
         raise ConnectionError
 
     world.put(*(f"{number}" for number in range(90)))
-    once = RetryPolicy(max_attempts=1)
-    runner = Runner(world, fail, dead_letters="file:unused", retries=once)
+    runner = Runner(world, fail, retries=ONCE, **BURY)
     await world.until(lambda: len(runner.letters.stored) == 90, seconds=300)
     said = [line.getMessage() for line in lines(caplog)]
     assert sum("the handler failed at record" in text for text in said) == 2
     assert sum("(59 more since the last such line)" in text for text in said) == 2
     assert sum("a dead letter is stored" in text for text in said) == 2
     await runner.leave()
-
-
-ONCE = RetryPolicy(max_attempts=1)
 
 
 class PaymentError(Exception):
@@ -189,7 +185,7 @@ async def test_a_handler_that_always_fails_is_reported_with_its_letters(
 
     texts = [f"{number}" for number in range(100)]
     world.put(*texts)
-    runner = Runner(world, fail, dead_letters="file:unused", retries=ONCE)
+    runner = Runner(world, fail, retries=ONCE, **BURY)
     await world.until(lambda: len(runner.letters.stored) == 100)
     await asyncio.sleep(5)
     [found] = reported(world)
@@ -219,7 +215,7 @@ async def test_calls_that_succeed_are_counted_beside_those_that_fail(
 
     world.put("a", "b", "c", "bad", "d")
     handler = batch if whole else one
-    runner = Runner(world, handler, dead_letters="file:unused", retries=ONCE)
+    runner = Runner(world, handler, retries=ONCE, **BURY)
     await world.until(lambda: runner.letters.stored)
     await asyncio.sleep(5)
     [found] = reported(world)
@@ -230,11 +226,8 @@ async def test_calls_that_succeed_are_counted_beside_those_that_fail(
 
 
 async def test_records_that_cannot_be_decoded_become_letters(world: World) -> None:
-    async def handle(record: Record) -> None:
-        """Accept every record."""
-
     world.put("1", "no number")
-    runner = Runner(world, handle, dead_letters="file:unused", decode=int)
+    runner = Runner(world, ignore, decode=int, **BURY)
     await world.until(lambda: runner.letters.stored)
     await asyncio.sleep(5)
     [found] = reported(world)

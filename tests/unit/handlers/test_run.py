@@ -10,12 +10,9 @@ import pytest
 from kinesumer import Record
 from kinesumer.core.work_queue import WorkQueue
 from kinesumer.errors import HandlerFailedError, StreamMissingError
-from kinesumer.handlers import RetryPolicy
 from tests.support.faulty import FaultyStore
-from tests.support.handler_client import Runner, committed
+from tests.support.handler_client import ONCE, Runner, committed, ignore
 from tests.support.world import World
-
-ONCE = RetryPolicy(max_attempts=1)
 
 
 class Seen:
@@ -226,24 +223,18 @@ async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
 async def test_an_error_of_the_library_itself_ends_run_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def handle(_: Record) -> None:
-        pass
-
     def broken(queue: object, item: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(WorkQueue, "_mark", broken)
     world.put("a")
-    runner = Runner(world, handle)
+    runner = Runner(world, ignore)
     with pytest.raises(ZeroDivisionError):
         await runner.task
 
 
 async def test_a_fatal_fault_ends_run_with_its_reason(world: World) -> None:
-    async def handle(_: Record) -> None:
-        pass
-
-    runner = Runner(world, handle)
+    runner = Runner(world, ignore)
     await world.until(lambda: runner.held)
     world.kinesis.delete_stream("orders")
     with pytest.raises(StreamMissingError):

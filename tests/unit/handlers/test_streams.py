@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Batch, Handler, Middleware, Record, RetryPolicy, Stream
+from kinesumer import Batch, Handler, Middleware, Record, Stream
 from kinesumer.dead_letters import DeadLetter
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters import targets
 from kinesumer.handlers.handler import read_run_options
 from tests.support.clients import OLDEST
+from tests.support.handler_client import ONCE
 from tests.support.world import ARN, InMemory, World
-
-ONCE = RetryPolicy(max_attempts=1)
 
 
 class Log:

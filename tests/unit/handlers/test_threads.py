@@ -12,7 +12,7 @@ import pytest
 from kinesumer import Batch, Record
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
-from tests.support.handler_client import RealTimeClient
+from tests.support.handler_client import RealTimeClient, ignore
 
 pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 
@@ -100,11 +100,8 @@ async def test_whatever_a_plain_function_raises_is_its_failure(
 
 
 async def test_a_coroutine_that_nobody_awaits_ends_run_at_once() -> None:
-    async def handle(_: Record) -> None:
-        pass
-
     client = RealTimeClient(
-        lambda record: handle(record), batch=False, on_failure="stop-shard"
+        lambda record: ignore(record), batch=False, on_failure="stop-shard"
     )
     client.put("a")
     with pytest.raises(ConfigurationError, match="returned an awaitable"):

@@ -13,7 +13,7 @@ from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.handler_function import read_traceparent
 from kinesumer.model.records import Record
 from kinesumer.telemetry.otel import OpenTelemetry
-from tests.support.handler_client import Runner
+from tests.support.handler_client import BURY, ONCE, Runner, ignore
 from tests.support.world import World
 from tests.unit.telemetry.test_otel import ORDERS, Sdk
 
@@ -85,14 +85,11 @@ async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(
 async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batch(
     world: World,
 ) -> None:
-    async def handle(record: Record) -> None:
-        pass
-
     def found(record: Record) -> str | None:
         return HEADER if record.data == b"b" else None
 
     world.put("a", "b", "c")
-    runner = Traced(world, Sdk(), handle, traceparent=found)
+    runner = Traced(world, Sdk(), ignore, traceparent=found)
     await world.until(lambda: runner.spans("kinesumer.handle"))
     [batch] = runner.spans("kinesumer.handle")
     [span] = runner.spans("kinesumer.handle_record")
@@ -117,12 +114,9 @@ async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing
     )
     texts = [f"{HEADER}-{' ' * 1_000_000}\nx", "\x00", "00-\ud800", HEADER + "\n" * 9]
 
-    async def handle(record: Record) -> None:
-        pass
-
     world.put(*(str(place) for place in range(len(texts))))
     runner = Traced(
-        world, Sdk(), handle, traceparent=lambda record: texts[int(record.data)]
+        world, Sdk(), ignore, traceparent=lambda record: texts[int(record.data)]
     )
     await world.until(lambda: runner.spans("kinesumer.handle"))
     spans = runner.spans("kinesumer.handle_record")
@@ -143,7 +137,7 @@ async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
         Sdk(),
         handle,
         retries=RetryPolicy(max_attempts=3),
-        dead_letters="file:unused",
+        **BURY,
     )
     await world.until(lambda: runner.letters.stored)
     await runner.leave()
@@ -164,17 +158,14 @@ async def test_what_finds_the_traceparent_may_fail_like_the_handler(
     def find(record: Record) -> str:
         raise KeyError("headers")
 
-    async def handle(record: Record) -> None:
-        pass
-
     world.put("a")
     runner = Traced(
         world,
         Sdk(),
-        handle,
+        ignore,
         traceparent=find,
-        retries=RetryPolicy(max_attempts=1),
-        dead_letters="file:unused",
+        retries=ONCE,
+        **BURY,
     )
     await world.until(lambda: runner.letters.stored)
     assert runner.letters.stored[0].error == "KeyError: 'headers'"
