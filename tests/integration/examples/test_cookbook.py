@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +18,12 @@ from kinesumer import Start
 from kinesumer.blocking import Kinesumer
 from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.conftest import PostgreSQL
-from tests.integration.examples.crowd import EXAMPLES, ROOT
+from tests.integration.examples.crowd import EXAMPLES, ROOT, lines, running
 from tests.integration.examples.recipes import path
 from tests.support.clock import wait_until
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 
 pytestmark = pytest.mark.process
-
-
-@contextmanager
-def running(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Run an example's program. At the end of the block, SIGTERM must end it well."""
-    program = [sys.executable, str(EXAMPLES / command[0]), *command[1:]]
-    process = subprocess.Popen(
-        program,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-        assert process.poll() is None, process.communicate()[1]
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def lines(process: subprocess.Popen[str], count: int) -> list[str]:
-    """Return the next lines that a process prints."""
-    assert process.stdout is not None
-    return [process.stdout.readline().rstrip("\n") for _ in range(count)]
 
 
 def test_events_are_pydantic_models_and_invalid_ones_are_kept(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,25 +14,16 @@ import httpx
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.examples.crowd import EXAMPLES, load
-
-
-def start(name: str, **environment: str) -> subprocess.Popen[str]:
-    program = [sys.executable, str(EXAMPLES / name / "consume.py"), "billing", "orders"]
-    variables = {**os.environ, **environment}
-    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=variables)
+from tests.integration.examples.crowd import lines, load, running
 
 
 @pytest.mark.process
 def test_sigterm_ends_the_loop(kinesumer_aws: EmbeddedAws) -> None:
     kinesumer_aws.create_stream("orders", shards=2)
     kinesumer_aws.put("orders", b"one", "key")
-    with start("blocking") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().split()[-1] == "one"
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.read() == ""
-    assert process.returncode == 0
+    with running("blocking/consume.py", "billing", "orders") as process:
+        [line] = lines(process, 1)
+        assert line.split()[-1] == "one"
 
 
 @pytest.mark.process
@@ -48,23 +36,16 @@ def test_good_orders_are_paid_and_bad_ones_are_kept(
     kinesumer_aws.put("orders", b"no JSON", "bob")
     kinesumer_aws.put("orders", b'{"customer": "cid"}', "cid")
     kinesumer_aws.put("orders", b'{"customer": "dan", "total": 9}', "dan")
-    with start("handlers", DEAD_LETTERS=str(letters)) as process:
-        assert process.stdout is not None
-        printed = [process.stdout.readline().strip() for _ in range(6)]
+    command = ("handlers/consume.py", "billing", "orders")
+    with running(*command, DEAD_LETTERS=str(letters)) as process:
+        printed = lines(process, 6)
         while not letters.exists() or len(letters.read_text().splitlines()) < 2:
             assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.read() == ""
-    assert process.returncode == 0
     assert "ann pays 7" in printed
     assert printed.count("cid fails: KeyError('total')") == 3
     assert "dan pays 9" in printed
     assert sum(text.startswith("bob fails: JSONDecodeError(") for text in printed) == 1
-    kept = [json.loads(line) for line in letters.read_text().splitlines()]
-    assert {(k["partition_key"], k["attempts"]) for k in kept} == {
-        ("bob", 1),
-        ("cid", 3),
-    }
+    assert kept(letters) == {("bob", 1), ("cid", 3)}
 
 
 @pytest.mark.process
@@ -79,22 +60,16 @@ def test_each_stream_has_its_own_typed_handler(
         kinesumer_aws.create_stream(stream, shards=1)
         kinesumer_aws.put(stream, b'{"customer": "bob"}', f"bad {stream}")
         kinesumer_aws.put(stream, data, "ann")
-    program = [sys.executable, str(EXAMPLES / "handlers" / "streams.py"), "billing"]
-    variables = {**os.environ, "DEAD_LETTERS": str(letters)}
-    with subprocess.Popen(
-        program, stdout=subprocess.PIPE, text=True, env=variables
-    ) as process:
-        assert process.stdout is not None
-        printed = {process.stdout.readline().strip() for _ in range(2)}
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.read() == ""
-    assert process.returncode == 0
-    assert printed == {"ann orders for 7", "ann pays 7"}
-    kept = [json.loads(line) for line in letters.read_text().splitlines()]
-    assert {(k["partition_key"], k["attempts"]) for k in kept} == {
-        ("bad orders", 1),
-        ("bad payments", 1),
-    }
+    command = ("handlers/streams.py", "billing")
+    with running(*command, DEAD_LETTERS=str(letters)) as process:
+        assert {*lines(process, 2)} == {"ann orders for 7", "ann pays 7"}
+    assert kept(letters) == {("bad orders", 1), ("bad payments", 1)}
+
+
+def kept(letters: Path) -> set[tuple[str, int]]:
+    """Return the partition key and the attempts of each dead letter."""
+    found = map(json.loads, letters.read_text().splitlines())
+    return {(letter["partition_key"], letter["attempts"]) for letter in found}
 
 
 @pytest.mark.process
@@ -104,15 +79,11 @@ def test_polars_and_duckdb_read_the_tables_of_batches(
     kinesumer_aws.create_stream("orders", shards=1)
     for data in (b'{"customer": "ann", "total": 7.5}', b"no JSON"):
         kinesumer_aws.put("orders", data, "ann")
-    with start("arrow") as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "polars: {'ann': 7.5}\n"
-        assert process.stdout.readline() == (
-            "duckdb: [('shardId-000000000000', 1, 7.5)]\n"
-        )
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout.read() == ""
-    assert process.returncode == 0
+    with running("arrow/consume.py", "billing", "orders") as process:
+        assert lines(process, 2) == [
+            "polars: {'ann': 7.5}",
+            "duckdb: [('shardId-000000000000', 1, 7.5)]",
+        ]
 
 
 @asynccontextmanager
