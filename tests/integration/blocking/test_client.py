@@ -39,6 +39,17 @@ def client(**config: Any) -> Blocking:
     return Blocking("app", table=TABLE, config=Config(**QUICK, **config))
 
 
+def orders(aws: EmbeddedAws, *data: bytes, shards: int = 1) -> None:
+    """Create the stream "orders" with records, each with a key of its own."""
+    aws.create_stream("orders", shards=shards)
+    for each in data:
+        aws.put("orders", each, f"key {each.decode()}")
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
 def taken(client: Blocking, count: int) -> list[bytes]:
     """Take some records. The last one remains in progress."""
     records = client.consume("orders", start=OLDEST)
