@@ -92,7 +92,6 @@ class Letters:
         self.errors: list[Exception] = []
         """The errors that the next calls of ``put`` raise, one each."""
         self.tries = 0
-        self.is_closed = False
 
     @property
     def texts(self) -> list[str]:
@@ -104,9 +103,6 @@ class Letters:
         if self.errors:
             raise self.errors.pop(0)
         self.stored.append(letter)
-
-    async def aclose(self) -> None:
-        self.is_closed = True
 
 
 def committed(world: World, shard_id: str = "shardId-000000000000") -> int:

@@ -13,18 +13,24 @@ from anyio import CancelScope
 from kinesumer import Record
 from kinesumer.errors import HandlerFailedError, KinesumerError
 from kinesumer.model.rows import ShardRow
+from kinesumer.wire import rows
 from tests.support.handler_client import ONCE, RealTimeClient
+from tests.support.world import SHARD
 
 pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 
 
 def row(client: RealTimeClient) -> ShardRow:
     """Return the row of the only shard."""
-    from kinesumer.wire import rows
-
     [arn] = {stream.arn for stream in client.group.streams.values()}
     [found] = client.memory.rows(rows.shard_partition("app", arn))
     return rows.read_shard(found)
+
+
+def has_released_after_the_first(client: RealTimeClient) -> bool:
+    """Return whether the shard has no owner, and only its first record is done."""
+    left, shard = row(client), client.kinesis.stream("orders").shards[SHARD]
+    return not left.owner and left.position == (shard.log[0].sequence_number, None)
 
 
 def raising(error: BaseException, *, thread: bool) -> Any:
@@ -64,11 +70,7 @@ async def test_what_ends_a_program_ends_run_and_the_shards_are_handed_over(
         await client.run_all()
     assert caught.value is error
     assert not client.letters.tries
-    left = row(client)
-    assert not left.owner
-    first = client.kinesis.stream("orders").shards["shardId-000000000000"].log[0]
-    assert left.position is not None
-    assert left.position.sequence_number == first.sequence_number
+    assert has_released_after_the_first(client)
 
 
 async def test_a_handler_that_cancels_its_own_task_stops_no_shard_in_silence() -> None:
@@ -104,11 +106,7 @@ async def test_cancelling_run_waits_for_the_record_that_a_thread_is_at() -> None
     await asyncio.wait([running], timeout=10)
     assert running.cancelled()
     assert seen == [b"a"]
-    left = row(client)
-    assert not left.owner
-    first = client.kinesis.stream("orders").shards["shardId-000000000000"].log[0]
-    assert left.position is not None
-    assert left.position.sequence_number == first.sequence_number
+    assert has_released_after_the_first(client)
 
 
 async def test_what_anyio_cancels_waits_for_a_thread_too() -> None:

@@ -12,7 +12,7 @@ from kinesumer.core.work_queue import WorkQueue
 from kinesumer.errors import HandlerFailedError, StreamMissingError
 from tests.support.faulty import FaultyStore
 from tests.support.handler_client import ONCE, Runner, committed, ignore
-from tests.support.world import World
+from tests.support.world import SHARD, World
 
 
 class Seen:
@@ -85,7 +85,7 @@ async def test_leaving_lets_the_record_in_hand_finish_and_begins_no_other(
     await runner.leave()
     assert seen.begun == seen.texts == ["a"]
     assert committed(world) == 1
-    assert not world.shard_rows()["shardId-000000000000"].owner
+    assert not world.shard_rows()[SHARD].owner
 
 
 async def test_leaving_the_block_beside_run_waits_for_the_record_in_hand(
@@ -188,7 +188,7 @@ async def test_an_end_is_stored_when_the_last_record_is_done(world: World) -> No
     world.kinesis.split("orders", "shardId-000000000000")
     world.put("c")
     await world.until(lambda: seen.texts == ["a", "b", "c"])
-    assert world.shard_rows()["shardId-000000000000"].ended
+    assert world.shard_rows()[SHARD].ended
     await runner.leave()
 
 
@@ -203,12 +203,7 @@ async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
     runner = Runner(world, handle, retries=ONCE)
     with pytest.raises(HandlerFailedError) as caught:
         await runner.task
-    number = (
-        world.kinesis.stream("orders")
-        .shards["shardId-000000000000"]
-        .log[2]
-        .sequence_number
-    )
+    number = world.kinesis.stream("orders").shards[SHARD].log[2].sequence_number
     assert str(caught.value) == (
         f"the handler failed once at record {number} of stream orders, "
         "shardId-000000000000: ValueError: no such\\norder; the checkpoint stays "

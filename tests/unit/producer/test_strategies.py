@@ -27,6 +27,14 @@ def numbered(count: int) -> list[Entry]:
     return [Entry(b"%05d" % number, f"key-{number % 31}") for number in range(count)]
 
 
+def places(stream: ToyStream) -> list[str]:
+    """Return where the KCL finds each record, and the record's data."""
+    return sorted(
+        str((shard, r.sequence_number, r.sub_sequence_number, r.data))
+        for shard, r in stream.read_as_the_kcl()
+    )
+
+
 def auto_stream(shards: int = 4) -> ToyStream:
     stream = ToyStream(1, shards)
     stream.distribute(by_key=False)
@@ -231,10 +239,7 @@ def test_the_kcl_reads_each_record_once_however_the_stream_changes(
         assert len(results) + len(failures) == 400
         assert {each.records[0].partition_key for each in failures} <= {None}
         assert {record.partition_key for record in refused} <= {None}
-        assert sorted(map(str, results)) == sorted(
-            str((shard, r.sequence_number, r.sub_sequence_number, r.data))
-            for shard, r in stream.read_as_the_kcl()
-        )
+        assert sorted(map(str, results)) == places(stream)
 
     run(work(), seed)
 
@@ -270,11 +275,8 @@ def test_the_kcl_reads_each_record_once_and_in_order_during_reshards(
             (r.shard_id, r.sequence_number, r.sub_sequence_number, entry.data)
             for r, entry in zip(await asyncio.gather(*futures), entries, strict=True)
         ]
+        assert sorted(map(str, results)) == places(stream)
         read = stream.read_as_the_kcl()
-        assert sorted(map(str, results)) == sorted(
-            str((shard, r.sequence_number, r.sub_sequence_number, r.data))
-            for shard, r in read
-        )
         if ordered:
             for key in {entry.partition_key for entry in entries}:
                 data = [r.data for _, r in read if r.partition_key == key]
