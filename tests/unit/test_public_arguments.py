@@ -41,7 +41,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "app": [5, "", "a#b", "\n", HALF, None],
         "table": [5, "", HALF],
         "region": [5, HALF],
-        "client_id": [5, "", HALF, "spark-query"],
+        "client_id": [5, "", "a#b", HALF, "spark-query"],
         "config": [{"commit": "manual"}, None],
         "stop_signals": ["yes", 1, None],
     },
@@ -56,10 +56,10 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "fan_out_fallback": ["yes", 1],
     },
     RetryPolicy: {
-        "max_attempts": [0, "3", 1.5],
+        "max_attempts": [0, "3", 1.5, True],
         "initial_delay_seconds": [0, "x", -1],
         "max_delay_seconds": [0, "x", -1],
-        "non_retryable": [ValueError, ["x"], 5],
+        "non_retryable": [ValueError, ["x"], 5, (KeyboardInterrupt,)],
     },
     Producer: {
         "stream": [5, HALF, None],
@@ -78,7 +78,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "start": [5, "yesterday"],
         "until": ["1h", 5, datetime(2026, 1, 1)],
         "decode": [5],
-        "on_decode_error": ["ignore", HALF, 5],
+        "on_decode_error": ["ignore", HALF, 5, None, True],
         "limit": [0, -1, "3", 2.0, True],
         "on_assigned": [5],
         "on_revoked": [5],
@@ -88,14 +88,14 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "handler": [5, handle_with_session, lambda: None],
         "start": [5, "yesterday"],
         "until": ["1h", 5],
-        "batch": ["yes", 1],
-        "concurrency": [0, "3", 1.5],
+        "batch": ["yes", 1, 2.0],
+        "concurrency": [0, "3", 1.5, 2.0, True],
         "on_failure": ["ignore", 5],
         "dead_letters": ["here", f"s3://{HALF}", f"file:{HALF}", 5],
-        "dead_letter_limit": [0, 1.5, "3"],
+        "dead_letter_limit": [0, -1, 1.5, "3", True],
         "retries": [3, {"max_attempts": 3}],
-        "middleware": [5, print],
-        "traceparent": [5],
+        "middleware": [5, print, [print], "hooks"],
+        "traceparent": [5, "", "a..b"],
         "decode": [5],
         "stop_signals": ["yes", 1],
         "on_assigned": [5],
@@ -107,6 +107,20 @@ WRONG[blocking.Producer] = WRONG[Producer]
 # What these accept is checked when they are used: an SDK's session, and a consumer,
 # which must belong to the stream.
 ANY_VALUE = {"session", "fan_out"}
+# What an error says; the parameter's name if nothing is given here.
+SAID = {
+    "name": "stream",
+    "streams": "stream",
+    "batch": "batch=.* must be True, False or",
+    "concurrency": "concurrency=.* must be a whole number from 1 to",
+    "dead_letters": "dead.letter",
+    "dead_letter_limit": "dead_letter_limit=.* must be a whole number of at least 1",
+    "on_decode_error": "must be 'raise', 'skip' or a",
+    "on_failure": "must be one of dead-letter, stop-shard",
+    "retries": "retries=.* must be a RetryPolicy",
+    "traceparent": "traceparent=.* must be a path",
+    "until": 'must be "now" or a time',
+}
 CLASSES: dict[Any, dict[str, Any]] = {
     Kinesumer: {"app": "a"},
     blocking.Kinesumer: {"app": "a"},
@@ -124,7 +138,10 @@ METHODS: dict[Any, dict[str, Any]] = {
 def cases(of: dict[Any, dict[str, Any]]) -> list[Any]:
     return [
         pytest.param(
-            call, {**needed, name: value}, id=f"{call.__qualname__}-{name}-{i}"
+            call,
+            {**needed, name: value},
+            SAID.get(name, name),
+            id=f"{call.__qualname__}-{name}-{i}",
         )
         for call, needed in of.items()
         for name, values in WRONG[call].items()
@@ -139,31 +156,32 @@ def test_each_public_parameter_has_a_wrong_value(call: Callable[..., object]) ->
     assert names == WRONG[call].keys() | (ANY_VALUE & names)
 
 
-@pytest.mark.parametrize(("call", "arguments"), cases(CLASSES))
+@pytest.mark.parametrize(("call", "arguments", "said"), cases(CLASSES))
 def test_a_wrong_argument_is_refused(
-    call: Callable[..., object], arguments: dict[str, Any]
+    call: Callable[..., object], arguments: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match=said):
         call(**arguments)
 
 
-@pytest.mark.parametrize(("call", "arguments"), cases(METHODS))
+@pytest.mark.parametrize(("call", "arguments", "said"), cases(METHODS))
 async def test_a_wrong_argument_is_refused_at_the_call(
-    call: Callable[..., Any], arguments: dict[str, Any]
+    call: Callable[..., Any], arguments: dict[str, Any], said: str
 ) -> None:
     async with Kinesumer("a") as client:
-        with pytest.raises(ConfigurationError):
+        with pytest.raises(ConfigurationError, match=said):
             result = call(client, **arguments)
             if inspect.isawaitable(result):
                 await result
 
 
-@pytest.mark.parametrize(("call", "arguments"), cases(METHODS))
+@pytest.mark.parametrize(("call", "arguments", "said"), cases(METHODS))
 def test_a_wrong_argument_is_refused_by_the_blocking_client(
-    call: Callable[..., Any], arguments: dict[str, Any]
+    call: Callable[..., Any], arguments: dict[str, Any], said: str
 ) -> None:
-    with blocking.Kinesumer("a") as client, pytest.raises(ConfigurationError):
-        getattr(client, call.__name__)(**arguments)
+    with blocking.Kinesumer("a") as client:
+        with pytest.raises(ConfigurationError, match=said):
+            getattr(client, call.__name__)(**arguments)
 
 
 def test_each_option_of_a_handler_is_refused_as_that_of_run() -> None:

@@ -75,8 +75,6 @@ def test_it_can_do_all_that_the_other_client_can_in_the_same_words() -> None:
 
 
 def test_what_cannot_work_is_refused_where_it_is_said() -> None:
-    with pytest.raises(ConfigurationError, match="client_id"):
-        Blocking("app", table="table", client_id="a#b")
     outside = Blocking("app", table="table", client_id="c1")
     assert (outside.app, outside.client_id) == ("app", "c1")
     for call in (
@@ -235,9 +233,6 @@ def test_a_client_reads_what_another_one_left_before_it_ends(
 
 def test_ends_of_reading_that_cannot_be_are_refused(kinesumer_aws: EmbeddedAws) -> None:
     with client() as job:
-        for wrong in ("1h", 5, datetime(2026, 1, 1)):
-            with pytest.raises(ConfigurationError, match='must be "now" or a time'):
-                job.consume("orders", until=wrong)  # type: ignore[arg-type]
         with pytest.raises(ConfigurationError, match="leave fan_out out"):
             job.consume(Stream("orders", fan_out="mine"), until="now")
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Batch, ConfigurationError, Record
-from kinesumer.handlers.handler import read_run_options
+from kinesumer import Batch, Record
 from kinesumer.model.incidents import IncidentKind
-from tests.support.handler_client import BURY, ONCE, Runner, ignore
+from tests.support.handler_client import BURY, ONCE, Runner
 from tests.support.world import World
 
 OPTIONS: dict[str, Any] = {
@@ -121,9 +120,3 @@ async def test_without_a_limit_every_record_becomes_a_letter(world: World) -> No
     )
     await world.until(lambda: len(runner.letters.stored) == 300)
     await runner.leave()
-
-
-@pytest.mark.parametrize("limit", [0, -1, 1.5, "3", True])
-def test_a_limit_is_a_whole_number_or_infinite(limit: object) -> None:
-    with pytest.raises(ConfigurationError, match="dead_letter_limit="):
-        read_run_options(ignore, dead_letter_limit=limit)  # type: ignore[arg-type]

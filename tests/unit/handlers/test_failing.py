@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -294,22 +293,3 @@ async def test_other_shards_finish_what_they_have_when_one_ends_run(
     with pytest.raises(HandlerFailedError):
         await runner.task
     assert done == ["x"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"max_attempts": 0},
-        {"max_attempts": 1.5},
-        {"max_attempts": True},
-        {"initial_delay_seconds": 0},
-        {"max_delay_seconds": -1},
-        {"max_delay_seconds": "1"},
-        {"non_retryable": (7,)},
-        {"non_retryable": (KeyboardInterrupt,)},
-    ],
-)
-def test_retries_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
-    [name] = wrong
-    with pytest.raises(ConfigurationError, match=name):
-        RetryPolicy(**wrong)
