@@ -153,13 +153,13 @@ class Table(NamedTuple):
 
 def read_table(items: Sequence[Item]) -> Table:
     """Return the leases of a table. Raise ConfigurationError if it has none."""
-    leases, has_types = [], False
-    for item in items:
-        type_ = _text(item, "entityType")
-        has_types = has_types or bool(type_)
-        # KCL 3 has rows of other types for workers' metrics and the leader's lock.
-        if type_ in ("", LEASE):
-            leases.append(read_lease(item))
+    types = [_text(item, "entityType") for item in items]
+    # KCL 3 has rows of other types for workers' metrics and the leader's lock.
+    leases = [
+        read_lease(item)
+        for item, type_ in zip(items, types, strict=True)
+        if type_ in ("", LEASE)
+    ]
     if not leases:
         raise ConfigurationError("the table has no leases: name a KCL fleet's table")
     rows = {
@@ -170,7 +170,7 @@ def read_table(items: Sequence[Item]) -> Table:
         }
         for item in items
     }
-    return Table(sorted(leases), has_types, rows)
+    return Table(sorted(leases), any(types), rows)
 
 
 def read_lease(item: Item) -> Lease:
@@ -245,10 +245,8 @@ async def read_fleet(
 ) -> tuple[Table, dict[str, list[Lease]]]:
     """Return a fleet's table, and its leases by stream, if no worker runs.
 
-    The keys are names or ARNs by which the streams can be opened.
-
-    ``named`` are the streams that the user named: see ``streams_to_open``. Raise
-    GroupBusyError if the table changes within ``watch_seconds``.
+    ``streams_to_open`` says what the keys and ``named`` are. Raise GroupBusyError if
+    the table changes within ``watch_seconds``.
     """
     first = read_table(await leases.scan())
     opened = streams_to_open(first, named, region)

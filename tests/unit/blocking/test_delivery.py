@@ -22,8 +22,8 @@ PATIENCE_SECONDS = 30.0
 
 
 @contextmanager
-def open_desk(**options: Any) -> Iterator[ThreadDesk]:
-    desk = ThreadDesk(**options)
+def open_desk(*decoding: Any, **options: Any) -> Iterator[ThreadDesk]:
+    desk = ThreadDesk(*decoding, **options)
     with desk.loop_thread:
         yield desk
 
@@ -295,8 +295,7 @@ class Decoding:
 @pytest.mark.parametrize("name", ["plain", "on_loop"])
 def test_records_and_batches_have_decoded_values(name: str) -> None:
     decoding = Decoding()
-    desk = ThreadDesk(getattr(decoding, name))
-    with desk.loop_thread:
+    with open_desk(getattr(decoding, name)) as desk:
         shard = hold()
         desk.put(shard, 1, 2, 3)
         assert next(desk.records).value == "data 1"
@@ -314,8 +313,7 @@ def test_an_async_function_for_errors_runs_on_the_loop() -> None:
         await asyncio.sleep(0)
         threads.append(threading.current_thread())
 
-    desk = ThreadDesk(Decoding(1).plain, put_aside)
-    with desk.loop_thread:
+    with open_desk(Decoding(1).plain, put_aside) as desk:
         desk.put(hold(), 1, 2)
         assert next(desk.records).sequence_number == "2"
     assert threading.current_thread() not in threads
@@ -326,8 +324,7 @@ def test_an_async_function_for_errors_runs_on_the_loop() -> None:
 def test_an_interruption_of_the_decoder_loses_no_record(whole: bool) -> None:
     decoding = Decoding(1)
     decoding.error = KeyboardInterrupt()
-    desk = ThreadDesk(decoding.plain)
-    with desk.loop_thread:
+    with open_desk(decoding.plain) as desk:
         shard = hold()
         desk.put(shard, 1, 2)
         asked: Any = desk.records.batches() if whole else desk.records
@@ -359,8 +356,7 @@ def test_a_lease_that_lapses_during_decoding_delays_the_record(whole: bool) -> N
         shard.lease.deadline = deadlines[0]
 
     calls: list[str] = []
-    desk = ThreadDesk(decode)
-    with desk.loop_thread:
+    with open_desk(decode) as desk:
         desk.put(shard, 1)
         asked: Any = desk.records.batches() if whole else desk.records
         next(asked)

@@ -205,18 +205,12 @@ async def test_a_target_may_be_opened_with_clients_of_its_own(
         await readable.aclose()
 
 
-@pytest.mark.parametrize("wrong", ["letters", 7])
-async def test_opening_what_names_no_target_is_refused(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="target"):
+@pytest.mark.parametrize(
+    "wrong", ["", "letters", "ftp:x", "file:", "s3:b", "s3:///p", 7]
+)
+async def test_what_names_no_target_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"dead-letter target|a target's name"):
         await open_dead_letters(wrong)
-
-
-@pytest.mark.parametrize("text", ["", "letters", "ftp:x", "file:", "s3:b", "s3:///p"])
-async def test_what_names_no_target_is_refused(
-    clients: ClientFactory, text: str
-) -> None:
-    with pytest.raises(ConfigurationError, match="isn't a dead-letter target"):
-        await open_target(text, clients)
 
 
 async def test_a_file_in_a_missing_directory_is_refused(

@@ -25,19 +25,13 @@ from kinesumer.ops.exporter.collector import (
     ScaleOptions,
     greatest,
 )
-from kinesumer.ops.exporter.metrics import (
-    PREFIX,
-    AppMetrics,
-    AppReading,
-    Scale,
-    build_metrics,
-)
+from kinesumer.ops.exporter.metrics import AppMetrics, Scale
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import Observation, observe
 from kinesumer.ops.group.snapshot import Snapshot
-from kinesumer.ops.group.status import report
 from tests.support.shares import stored_loads
 from tests.support.world import APP, World, in_virtual_time
+from tests.unit.ops.exporter.test_metrics import ARN, STREAM, reading, samples
 
 NO_CLIENTS: ClientFactory = SimpleNamespace()  # type: ignore[assignment]
 
@@ -54,7 +48,7 @@ class Failing:
     query = get
 
 
-def reading(world: World) -> AppReader:
+def reader(world: World) -> AppReader:
     return AppReader(APP, world.clock, lag=False)
 
 
@@ -70,7 +64,7 @@ async def test_shards_without_an_owner_age_from_the_reading_that_saw_them(
     client = world.client("c1")
     await world.until(lambda: len(client.held) == 2)
     await client.stop()
-    one = reading(world)
+    one = reader(world)
     await one.read(NO_CLIENTS, world.table)
     await asyncio.sleep(20.0)
     await one.read(NO_CLIENTS, world.table)
@@ -85,7 +79,7 @@ async def test_an_error_is_logged_when_it_begins_and_ends(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    one = reading(world)
+    one = reader(world)
     broken: Any = Failing(StoreUnavailableError("no answer"))
     for store in (world.table, broken, broken, broken, world.table, world.table):
         await one.read(NO_CLIENTS, store)
@@ -101,14 +95,13 @@ async def test_a_permanent_error_ends_the_start_and_not_a_running_exporter(
     world: World,
 ) -> None:
     denied: Any = Failing(AccessDeniedError("dynamodb:Query", "table t"))
-    one = reading(world)
+    one = reader(world)
     with pytest.raises(AccessDeniedError):
         await one.read(NO_CLIENTS, denied)
     await one.read(NO_CLIENTS, denied)
     assert one.metrics.reading is None
 
 
-ARN = "arn:aws:kinesis:eu-west-1:210987654321:stream/orders"
 STREAMS = frozenset({ARN})
 SHARDS = 8
 OWNERS = "aabbccdd"
@@ -226,17 +219,14 @@ def test_without_loads_nothing_is_known() -> None:
 
 def metrics_of(view: Observation, options: ScaleOptions) -> dict[str, dict[str, float]]:
     """Return the values of each metric, by the labels that aren't the stream's."""
-    reading = AppReading(
-        report("app", "", view), view, True, 1e9, 0.1, scale_of(view, options)
-    )
-    found: dict[str, dict[str, float]] = {}
-    for family in build_metrics([AppMetrics("app", 1, 0, reading)]):
-        for sample in family.samples:
-            name = sample.name.removeprefix(PREFIX)
-            own = sample.labels.keys() - {"app", "stream", "region", "account"}
-            label = "".join(sample.labels[label] for label in own)
-            found.setdefault(name, {})[label] = sample.value
-    return found
+    found = samples(AppMetrics("a", 1, 0, reading(view, True, scale_of(view, options))))
+    return {
+        name: {
+            "".join(text for label, text in labels if label not in STREAM): value
+            for labels, value in values.items()
+        }
+        for name, values in found.items()
+    }
 
 
 UNEVEN = {number: number / 10 for number in range(SHARDS)}
