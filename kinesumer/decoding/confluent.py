@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kinesumer.decoding.avro import T
-from kinesumer.decoding.registries import (
-    Decode,
-    PayloadDecoders,
-    RegistryDecoder,
-    varint,
-)
+from kinesumer.decoding.registries import Decode, RegistryDecoder, varint
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import is_unicode
 
@@ -72,8 +67,7 @@ class ConfluentDecoder(RegistryDecoder[T]):
                 "correct it"
             )
         self._url, self._user, self._password = url.rstrip("/"), user, password
-        self._payloads = PayloadDecoders(type, reader_schema, skip_confluent_indexes)
-        super().__init__(parse_confluent, self._fetch)
+        super().__init__(parse_confluent, skip_confluent_indexes, type, reader_schema)
 
     async def _fetch(self, id: int) -> Decode:
         from kinesumer.decoding.confluent_api import ConfluentApi
@@ -86,7 +80,7 @@ class ConfluentDecoder(RegistryDecoder[T]):
                 raise ValueError(f"{self._url} has no schema {id}: check the URL")
             if stored.data_format == "AVRO":
                 await self._collect(api, stored, schema, references, ())
-        return self._payloads.make(
+        return self._decoder_of(
             schema, stored.data_format, stored.definition, list(references.values())
         )
 

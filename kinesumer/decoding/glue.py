@@ -15,12 +15,7 @@ from uuid import UUID
 
 from kinesumer.decoding.avro import T
 from kinesumer.decoding.decoders import DECOMPRESSED
-from kinesumer.decoding.registries import (
-    Decode,
-    PayloadDecoders,
-    RegistryDecoder,
-    varint,
-)
+from kinesumer.decoding.registries import Decode, RegistryDecoder, varint
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_text
 
@@ -72,13 +67,12 @@ class GlueDecoder(RegistryDecoder[T]):
                 f"max_decompressed_bytes={max_decompressed_bytes!r} must be 1 or more: "
                 "give a number of bytes"
             )
-        self._payloads = PayloadDecoders(type, reader_schema, skip_glue_index)
         self._registry, self._region = registry, region
         self._role_arn, self._external_id = role_arn, external_id
         self._session = session
         self._has_asked = False  # whether Glue has ever answered
         parse = partial(parse_glue, max_decompressed_bytes=max_decompressed_bytes)
-        super().__init__(parse, self._fetch)
+        super().__init__(parse, skip_glue_index, type, reader_schema)
 
     async def _fetch(self, id: UUID) -> Decode:
         from kinesumer.aws.glue import get_schema_version
@@ -104,7 +98,7 @@ class GlueDecoder(RegistryDecoder[T]):
                 f"not to {self._registry}"
             )
         schema = f"schema version {id} ({version.arn})"
-        return self._payloads.make(schema, version.data_format, version.definition, ())
+        return self._decoder_of(schema, version.data_format, version.definition, ())
 
 
 def parse_glue(data: bytes, max_decompressed_bytes: int) -> tuple[UUID, bytes]:

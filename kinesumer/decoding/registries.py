@@ -39,19 +39,32 @@ REFUSED_SECONDS = 30.0
 
 
 class RegistryDecoder(Generic[T]):
-    """Decodes records whose headers name a schema of a registry.
+    """Decodes records whose headers name a schema of a registry, as values of a type.
 
-    ``parse`` returns the id and the payload of a record's data, and ``fetch`` returns
-    the decoder of an id. See ``SchemaCache``.
+    ``parse`` returns the id and the payload of a record's data, and ``skip_index``
+    removes the registry's message index before a Protobuf message. Raises
+    ConfigurationError for a type or a schema that is invalid.
     """
 
     def __init__(
         self,
         parse: Callable[[bytes], tuple[Any, bytes]],
-        fetch: Callable[[Any], Awaitable[Decode]],
+        skip_index: Callable[[bytes], bytes],
+        type_: Any,
+        reader_schema: Any,
     ) -> None:
-        self._parse = parse
-        self._schemas: SchemaCache[Any] = SchemaCache(fetch)
+        self._parse, self._skip_index = parse, skip_index
+        self._type, self._is_message = type_, is_message(type_)
+        self._convert = None if self._is_message else converter(type_)
+        self._reader: AvroSchema | None = None
+        if reader_schema is not None:
+            if self._is_message:
+                raise ConfigurationError(
+                    f"reader_schema= is for Avro, and type={type_.__name__} is a "
+                    "Protobuf message: give one of them"
+                )
+            self._reader = configured_schema("reader_schema", reader_schema)
+        self._schemas: SchemaCache[Any] = SchemaCache(self._fetch)
 
     def __call__(self, record: Record) -> T | Awaitable[T]:
         """Return the record's value; an awaitable of it if its schema is not cached.
@@ -72,35 +85,13 @@ class RegistryDecoder(Generic[T]):
         value: T = (await self._schemas.find(id))(payload)
         return value
 
+    async def _fetch(self, id: Any) -> Decode:
+        """Return the decoder of an id, as ``SchemaCache`` asks for it."""
+        raise NotImplementedError
 
-class PayloadDecoders:
-    """Makes the decoders of schemas, which return values of one type.
-
-    ``skip_index`` removes the registry's message index before a Protobuf message.
-    Raises ConfigurationError for a type or a schema that is invalid.
-    """
-
-    def __init__(
-        self,
-        type_: Any,
-        reader_schema: Any,
-        skip_index: Callable[[bytes], bytes],
-    ) -> None:
-        self._type, self._is_message = type_, is_message(type_)
-        self._skip_index = skip_index
-        self._convert = None if self._is_message else converter(type_)
-        self._reader: AvroSchema | None = None
-        if reader_schema is not None:
-            if self._is_message:
-                raise ConfigurationError(
-                    f"reader_schema= is for Avro, and type={type_.__name__} is a "
-                    "Protobuf message: give one of them"
-                )
-            self._reader = configured_schema("reader_schema", reader_schema)
-
-    def make(
+    def _decoder_of(
         self, schema: str, data_format: str, definition: str, references: Sequence[str]
-    ) -> Callable[[bytes], Any]:
+    ) -> Decode:
         """Return the decoder of a schema, which errors call ``schema``.
 
         ``references`` are the definitions of Avro schemas that the schema needs, in an
