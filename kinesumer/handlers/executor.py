@@ -33,39 +33,6 @@ from kinesumer.runtime.threads import NoThreadError
 from kinesumer.telemetry.api import Telemetry
 
 
-class Tracing:
-    """Traces and counts calls of the handler."""
-
-    def __init__(
-        self, telemetry: Telemetry, traceparent: Traceparent | None, *, links: bool
-    ) -> None:
-        self._telemetry = telemetry
-        self._traceparent = traceparent if links else None
-
-    def span(self, item: WorkItem, stop: int) -> AbstractContextManager[object]:
-        """Return a span for a call with the records of an item up to ``stop``."""
-        arn, count = item.queue.owned.key.stream_arn, stop - item.done
-        if (find := self._traceparent) is None:
-            return self._telemetry.trace("handle", arn, records=count)
-        found = (find(record) for record in item.records[item.done : stop])
-        traceparents = [text for text in found if text]
-        return self._telemetry.trace("handle", arn, traceparents, records=count)
-
-    def failed(self, item: WorkItem, error: BaseException) -> None:
-        """Count a call that raised."""
-        owned = item.queue.owned
-        self._telemetry.count("handler_failures", owned.key.stream_arn)
-        owned.outcomes.failed += 1
-        owned.outcomes.calls += 1
-        owned.outcomes.fail(error, item.current.position)
-
-    def cannot_decode(self, item: WorkItem, error: BaseException) -> None:
-        """Count a record that cannot be decoded."""
-        owned = item.queue.owned
-        self._telemetry.count("decode_failures", owned.key.stream_arn)
-        owned.outcomes.fail(error, item.current.position)
-
-
 @dataclass(frozen=True)
 class HandlerExecutor:
     """Handles work items. Several items can be handled at the same time."""
@@ -76,7 +43,9 @@ class HandlerExecutor:
     _failure_policy: FailurePolicy
     _random: Random
     _clock: Clock
-    _tracing: Tracing
+    _telemetry: Telemetry
+    # Finds the traces to which the span of a call is linked; None if none is wanted.
+    _traceparent: Traceparent | None
     # Infinite without a limit, and if failing records don't become dead letters.
     _dead_letter_limit: float
     # None if the handler gets records that aren't decoded.
@@ -196,18 +165,18 @@ class HandlerExecutor:
                 try:
                     records = await self._decoding(item, stop)
                 except DecodeError as error:
-                    self._tracing.cannot_decode(item, error)
+                    self._note("decode_failures", item, error)
                     await self._give_up(item, Failure(error, 1))
                     continue
             await self._gate(item)
             before = item.done
             try:
-                with self._tracing.span(item, item.done + len(records)):
+                with self._span(item, item.done + len(records)):
                     await self._invoker(item, records)
             except (NotAwaitedError, NoThreadError):
                 raise
             except Exception as error:
-                self._tracing.failed(item, error)
+                self._note_failed(item, error)
                 return error
             except asyncio.CancelledError as error:
                 task = asyncio.current_task()
@@ -215,7 +184,7 @@ class HandlerExecutor:
                     raise
                 # This task wasn't cancelled, only something that user code awaited. If
                 # the error ended this task, the shard would stop without an error.
-                self._tracing.failed(item, error)
+                self._note_failed(item, error)
                 return error
             finally:
                 item.busy_since, item.thread = None, 0
@@ -224,3 +193,24 @@ class HandlerExecutor:
                 calls = succeeded if self.one_by_one else min(succeeded, 1)
                 item.queue.owned.outcomes.calls += calls
         return None
+
+    def _span(self, item: WorkItem, stop: int) -> AbstractContextManager[object]:
+        """Return a span for a call with the records of an item up to ``stop``."""
+        arn, count = item.queue.owned.key.stream_arn, stop - item.done
+        if (find := self._traceparent) is None:
+            return self._telemetry.trace("handle", arn, records=count)
+        found = (find(record) for record in item.records[item.done : stop])
+        traceparents = [text for text in found if text]
+        return self._telemetry.trace("handle", arn, traceparents, records=count)
+
+    def _note_failed(self, item: WorkItem, error: BaseException) -> None:
+        """Count a call that raised."""
+        item.queue.owned.outcomes.failed += 1
+        item.queue.owned.outcomes.calls += 1
+        self._note("handler_failures", item, error)
+
+    def _note(self, counter: str, item: WorkItem, error: BaseException) -> None:
+        """Count an error of the next record, for telemetry and for operators."""
+        owned = item.queue.owned
+        self._telemetry.count(counter, owned.key.stream_arn)
+        owned.outcomes.fail(error, item.current.position)

@@ -13,7 +13,7 @@ from kinesumer.consuming.streams import OpenStream
 from kinesumer.core.work_queue import KeyedWork, OrderedWork, WorkQueue
 from kinesumer.decoding.decoders import DecompressionRoom
 from kinesumer.handlers.dead_letters.letter import DeadLetterFunction, DeadLetters
-from kinesumer.handlers.executor import HandlerExecutor, Tracing
+from kinesumer.handlers.executor import HandlerExecutor
 from kinesumer.handlers.failure_policy import (
     DeadLetterPolicy,
     FailurePolicy,
@@ -116,7 +116,8 @@ class StreamCallers:
             await self._new_failure_policy(options),
             self._random,
             clock,
-            Tracing(telemetry, options.traceparent, links=whole),
+            telemetry,
+            options.traceparent if whole else None,
             math.inf if options.dead_letters is None else options.dead_letter_limit,
             _decoding(options, self._shared),
             one_by_one=not whole,
