@@ -111,7 +111,9 @@ class DeadLetterPolicy:
         )
 
         async def put() -> Exception | None:
-            while lacks_credentials(error := await self._put(item, letter)):
+            while isinstance(error := await self._put(item, letter), TransientError):
+                if not error.lacks_credentials:
+                    break
                 # The client goes on when it has credentials again.
                 await item.queue.sleep(PUT_RETRIES.max_delay_seconds)
             return error
@@ -163,11 +165,6 @@ class DeadLetterPolicy:
         finally:
             item.busy_since, item.activity = None, "user code"
         return None
-
-
-def lacks_credentials(error: Exception | None) -> bool:
-    """Return whether a call failed only because AWS refuses the credentials."""
-    return isinstance(error, TransientError) and error.lacks_credentials
 
 
 def what_failed(item: WorkItem, failure: Failure) -> str:

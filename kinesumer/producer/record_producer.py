@@ -4,9 +4,6 @@ Kinesis may reject single records of a request, mostly because a shard accepts a
 1,000 records and 1 MB a second. The rejected records are sent again after a wait, and
 the maximum number of parallel requests is halved. In this way, an overloaded stream
 slows the producer down.
-
-Kinesis may also refuse a whole request because of one record, such as one that is too
-large by now. That record alone fails, and the others are sent again.
 """
 
 from __future__ import annotations
@@ -49,10 +46,12 @@ class RecordProducer:
     distributes records by AUTO. ``info`` is the stream's description; it is read again
     when shards or refusals are unexpected.
 
-    A record that Kinesis refuses fails alone. ``on_refused`` is called with it, or the
-    producer raises PutFailedError. All records fail if Kinesis accepts none for
-    ``give_up_seconds``, or denies a request. The producer can be used again after that.
-    With ``waits_for_credentials``, time without valid credentials doesn't count.
+    Kinesis refuses a whole request because of one record, such as one that is too large
+    by now. That record alone fails: ``on_refused`` is called with it, or the producer
+    raises PutFailedError. The others are sent again. All records fail if Kinesis takes
+    none for ``give_up_seconds``, or denies a request. The producer can be used again
+    after that. With ``waits_for_credentials``, time without valid credentials doesn't
+    count.
     """
 
     stream: PutStream
