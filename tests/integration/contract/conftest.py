@@ -25,8 +25,7 @@ from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
 from kinesumer.testing.trial.acceptance.account import PREFIX, TAG
 from kinesumer.testing.trial.acceptance.check import CheckSkippedError
-from kinesumer.testing.trial.acceptance.contract.streams import Streams
-from kinesumer.testing.trial.acceptance.resources import StreamResources, TableResources
+from kinesumer.testing.trial.acceptance.resources import Streams, TableResources
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import deviation
 from tests.integration.contract.streams import EmbeddedStreams
@@ -144,7 +143,7 @@ async def store(tables: Backend | None) -> AsyncIterator[StateStore]:
     opened = await open_store(tables.clients, table)
     await ensure_table(opened)
     yield opened
-    await resources.delete(table)
+    await resources.begin_deleting(table)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -174,11 +173,14 @@ async def streams(
     kinesis: Backend, request: pytest.FixtureRequest
 ) -> AsyncIterator[Streams]:
     """Return the streams of each backend in turn."""
-    arguments = kinesis.clients, await StreamResources.open(kinesis.clients), TAGS
-    opened = Streams(*arguments, tags_again=False)
     if kinesis.name == "embedded":
-        aws = request.getfixturevalue("embedded")
-        opened = EmbeddedStreams(aws, *arguments, tags_again=False)
+        embedded = await EmbeddedStreams.open(kinesis.clients, TAGS)
+        embedded.aws = request.getfixturevalue("embedded")
+        # Earlier tests may have used up the CreateStream calls of this second.
+        embedded.aws.advance(1)
+        opened: Streams = embedded
+    else:
+        opened = await Streams.open(kinesis.clients, TAGS)
     yield opened
     for stream in list(opened.created):
         await opened.begin_deleting(stream)

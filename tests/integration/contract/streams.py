@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import Any
 
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.core.pacing import CALL_SECONDS
@@ -20,9 +19,7 @@ from kinesumer.testing.simulation.fan_out import (
 )
 from kinesumer.testing.simulation.machine import SharedLink
 from kinesumer.testing.simulation.network import NetworkConditions
-from kinesumer.testing.trial.acceptance.contract.streams import (
-    Streams,
-)
+from kinesumer.testing.trial.acceptance.resources import Streams
 
 
 class SimulatedStreams(Streams):
@@ -78,17 +75,13 @@ class SimulatedStreams(Streams):
 class EmbeddedStreams(Streams):
     """The streams of the embedded AWS. Its clock is advanced, so tests needn't wait."""
 
-    def __init__(self, aws: EmbeddedAws, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._aws = aws
-        # Earlier tests may have used up the CreateStream calls of this second.
-        aws.advance(1)
+    aws: EmbeddedAws
 
     async def pause(self, seconds: float = CALL_SECONDS) -> None:
-        self._aws.advance(seconds)
+        self.aws.advance(seconds)
 
     async def pass_time(self, seconds: float) -> None:
-        self._aws.advance(seconds)
+        self.aws.advance(seconds)
 
     def now(self) -> float:
-        return self._aws._state.clock.now()
+        return self.aws._state.clock.now()

@@ -17,7 +17,8 @@ from kinesumer.testing.trial.acceptance.contract.store import (
     STORE_CHECKS,
     Stores,
 )
-from kinesumer.testing.trial.acceptance.contract.streams import Streams, tiles
+from kinesumer.testing.trial.acceptance.contract.streams import tiles
+from kinesumer.testing.trial.acceptance.resources import Streams
 from tests.integration.contract.conftest import Backend, passes
 
 # The module's tests share AWS clients, so they must run on one event loop.

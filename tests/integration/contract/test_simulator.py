@@ -12,7 +12,7 @@ from kinesumer.testing.trial.acceptance.check import Check
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
 from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
 from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
-from kinesumer.testing.trial.acceptance.contract.streams import Streams
+from kinesumer.testing.trial.acceptance.resources import Streams
 from tests.integration.contract.streams import SimulatedStreams
 
 EVERY_CHECK: list[Check[[Any, str]]] = [

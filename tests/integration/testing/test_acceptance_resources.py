@@ -5,25 +5,19 @@ from __future__ import annotations
 import pytest
 
 from kinesumer.aws.session import ClientFactory
-from kinesumer.testing.trial.acceptance.resources import (
-    StreamResources,
-    TableResources,
-)
+from kinesumer.testing.trial.acceptance.resources import Streams, TableResources
+
+PREFIX = "kinesumer-acceptance-test-"
 
 
 @pytest.mark.usefixtures("kinesumer_aws")
 async def test_a_creation_whose_answer_was_lost_is_repeated() -> None:
+    tags = {"made": "once"}
     async with ClientFactory(region="us-east-1") as clients:
         tables = await TableResources.open(clients)
-        streams = await StreamResources.open(clients)
+        streams = await Streams.open(clients, tags)
         for _ in range(2):
-            await tables.create("kinesumer-acceptance-test-state", {"made": "once"})
-            await streams.create(
-                "kinesumer-acceptance-test-orders", 1, {"made": "once"}
-            )
-        assert await tables.names("kinesumer-acceptance-test-") == [
-            "kinesumer-acceptance-test-state"
-        ]
-        assert await streams.names("kinesumer-acceptance-test-") == [
-            "kinesumer-acceptance-test-orders"
-        ]
+            await tables.create(f"{PREFIX}state", tags)
+            await streams.create(f"{PREFIX}orders")
+        assert await tables.names(PREFIX) == [f"{PREFIX}state"]
+        assert await streams.names(PREFIX) == [f"{PREFIX}orders"]

@@ -56,7 +56,9 @@ def test_what_is_no_region_is_refused() -> None:
         ("kinesis.eusc-de-east-1.amazonaws.eu", True),
         ("kinesis.us-iso-east-1.c2s.ic.gov", True),
         ("kinesis.cn-north-1.api.amazonwebservices.com.cn", True),
+        ("kinesis.us-east-1.api.aws", True),
         ("amazonaws.com", False),
+        ("amazonaws.com.example.org", False),
         ("kinesis.example.org", False),
     ],
 )

@@ -8,14 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from kinesumer.aws.session import ClientFactory
-from kinesumer.runtime.partitions import is_aws_host
-from kinesumer.testing.trial.acceptance.contract.streams import Streams
 from kinesumer.testing.trial.acceptance.resources import (
     Resources,
-    StreamResources,
+    Streams,
     TableResources,
 )
 
@@ -51,11 +48,6 @@ class RunNames(NamedTuple):
         return f"{self.prefix}-state"
 
 
-def is_aws(endpoint: str) -> bool:
-    """Return whether an endpoint belongs to AWS, and not to an emulator."""
-    return is_aws_host(urlsplit(endpoint).hostname or "")
-
-
 async def find_leftovers(resources: Resources) -> list[str]:
     """Return the names of what has both the prefix and the tag of runs."""
     names = await resources.names(f"{PREFIX}-")
@@ -76,8 +68,7 @@ class Account:
     @property
     def is_aws(self) -> bool:
         """True if Kinesis and DynamoDB are those of AWS, not emulators."""
-        endpoints = self.streams.resources.endpoint, self.tables.endpoint
-        return all(map(is_aws, endpoints))
+        return self.streams.is_aws and self.tables.is_aws
 
     @property
     def all_streams(self) -> list[Streams]:
@@ -87,7 +78,7 @@ class Account:
     @property
     def resources(self) -> list[Resources]:
         """The streams and tables of the account, and the streams of the other one."""
-        return [*(streams.resources for streams in self.all_streams), self.tables]
+        return [*self.all_streams, self.tables]
 
     async def remove_all(self) -> list[str]:
         """Delete what the run has created. Return a sentence for each failure."""
@@ -99,7 +90,7 @@ class Account:
                 except Exception as error:
                     problems.append(f"stream {name} isn't removed: {error}")
         try:
-            await self.tables.delete(self.names.table)
+            await self.tables.begin_deleting(self.names.table)
         except Exception as error:
             problems.append(f"table {self.names.table} isn't removed: {error}")
         return problems
@@ -114,27 +105,15 @@ async def open_account(
 ) -> AsyncIterator[Account]:
     """Open the AWS clients of a run. Raise CredentialsError if there are none."""
     async with ClientFactory(region=region) as clients:
-        tables = await TableResources.open(clients)
-        resources = await StreamResources.open(clients)
-        again = not is_aws(resources.endpoint)
         other = None
         if role_arn is not None:
-            other = Streams(
-                clients,
-                await StreamResources.open(
-                    clients, clients.role(role_arn, external_id)
-                ),
-                names.tags,
-                tags_again=again,
-                role_arn=role_arn,
-                external_id=external_id,
-            )
+            other = await Streams.open(clients, names.tags, role_arn, external_id)
         yield Account(
             names=names,
             region=clients.region or "",
             clients=clients,
-            tables=tables,
-            streams=Streams(clients, resources, names.tags, tags_again=again),
+            tables=await TableResources.open(clients),
+            streams=await Streams.open(clients, names.tags),
             other=other,
         )
 

@@ -17,7 +17,7 @@ from kinesumer.testing.trial.acceptance.check import (
     expect_equal,
     registrar,
 )
-from kinesumer.testing.trial.acceptance.contract.streams import ACTIVE_SECONDS
+from kinesumer.testing.trial.acceptance.resources import ACTIVE_SECONDS
 
 KEYS = 20
 RECORDS = KEYS * KEYS

@@ -152,5 +152,5 @@ async def _clean(common: CommonOptions, account: Account) -> None:
     common.confirm("Remove them? A run that isn't finished would fail.")
     for one, left in found:
         for name in left:
-            await one.delete(name)
+            await one.begin_deleting(name)
     click.echo(f"removed {len(names)}")

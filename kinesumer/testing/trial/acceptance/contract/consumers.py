@@ -33,12 +33,11 @@ from kinesumer.testing.trial.acceptance.check import (
 )
 from kinesumer.testing.trial.acceptance.contract.source import HALF, NO_SHARD
 from kinesumer.testing.trial.acceptance.contract.streams import (
-    ACTIVE_SECONDS,
     ARRIVAL_SECONDS,
-    Streams,
     arrival,
     one_shard,
 )
+from kinesumer.testing.trial.acceptance.resources import ACTIVE_SECONDS, Streams
 
 CONSUMER_CHECKS: list[Check[[Streams, str]]] = []
 check = registrar(CONSUMER_CHECKS)

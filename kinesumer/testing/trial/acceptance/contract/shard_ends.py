@@ -25,7 +25,6 @@ from kinesumer.testing.trial.acceptance.check import (
 from kinesumer.testing.trial.acceptance.contract.source import HALF
 from kinesumer.testing.trial.acceptance.contract.streams import (
     ARRIVAL_SECONDS,
-    Streams,
     data_of,
     expect_ended,
     one_shard,
@@ -33,6 +32,7 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
     read_page,
     tiles,
 )
+from kinesumer.testing.trial.acceptance.resources import Streams
 
 END_CHECKS: list[Check[[Streams, str]]] = []
 check = registrar(END_CHECKS)

@@ -18,7 +18,6 @@ from kinesumer.testing.trial.acceptance.check import (
     registrar,
 )
 from kinesumer.testing.trial.acceptance.contract.streams import (
-    Streams,
     arrival,
     data_of,
     one_shard,
@@ -28,6 +27,7 @@ from kinesumer.testing.trial.acceptance.contract.streams import (
     records_of,
     tiles,
 )
+from kinesumer.testing.trial.acceptance.resources import Streams
 from kinesumer.wire.cbor import compiled
 
 HALF = HASH_KEYS // 2

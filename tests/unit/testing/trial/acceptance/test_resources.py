@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from kinesumer.testing.trial.acceptance.account import (
     PREFIX,
     TAG,
     RunNames,
     find_leftovers,
-    is_aws,
 )
 
 TAGS = {
@@ -42,19 +39,3 @@ def test_each_run_has_names_and_tags_of_its_own() -> None:
     assert one.prefix != other.prefix
     assert one.table.startswith(f"{one.prefix}-")
     assert one.tags == {TAG: one.run_id}
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "answer"),
-    [
-        ("https://kinesis.eu-west-1.amazonaws.com", True),
-        ("https://kinesis.cn-north-1.amazonaws.com.cn", True),
-        ("https://kinesis.us-east-1.api.aws", True),
-        ("https://kinesis.eusc-de-east-1.amazonaws.eu", True),
-        ("https://kinesis.us-iso-east-1.c2s.ic.gov", True),
-        ("http://127.0.0.1:4566", False),
-        ("https://amazonaws.com.example.org", False),
-    ],
-)
-def test_an_endpoint_is_told_from_an_emulators(endpoint: str, answer: bool) -> None:
-    assert is_aws(endpoint) is answer
