@@ -105,12 +105,8 @@ def _any_stream(storm: Storm) -> str:
     return arn
 
 
-def split(storm: Storm) -> str | None:
-    arn = _any_stream(storm)
-    return _split(storm, arn)
-
-
-def _split(storm: Storm, arn: str) -> str | None:
+def split(storm: Storm, arn: str = "") -> str | None:
+    arn = arn or _any_stream(storm)
     shards = storm.fleet.aws.open_shards(arn)
     if len(shards) >= MOST_SHARDS:
         return None
@@ -119,12 +115,8 @@ def _split(storm: Storm, arn: str) -> str | None:
     return f"{_name(arn)} {shard}"
 
 
-def merge(storm: Storm) -> str | None:
-    arn = _any_stream(storm)
-    return _merge(storm, arn)
-
-
-def _merge(storm: Storm, arn: str) -> str | None:
+def merge(storm: Storm, arn: str = "") -> str | None:
+    arn = arn or _any_stream(storm)
     shards = storm.fleet.aws.open_shards(arn)
     if len(shards) < 3:
         return None
@@ -137,7 +129,7 @@ def reshard_in_a_chain(storm: Storm) -> str:
     """Split and merge shards faster than any client can read them."""
     arn = _any_stream(storm)
     for _ in range(storm.chance.randint(3, 6)):
-        storm.chance.choice((_split, _merge))(storm, arn)
+        storm.chance.choice((split, merge))(storm, arn)
         storm.fleet.pause(storm.chance.uniform(0, 0.4))
     return _name(arn)
 

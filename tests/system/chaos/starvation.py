@@ -6,6 +6,8 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
@@ -15,6 +17,7 @@ NAP_SECONDS = 0.02
 # Longer delays are recorded; shorter ones are normal for a sleep.
 LATE_SECONDS = 0.01
 LOOK_SECONDS = 0.1
+TIME = itemgetter(0)
 
 
 class Canary:
@@ -28,8 +31,8 @@ class Canary:
     def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
         self._processes = processes
         self._late: list[tuple[float, float]] = []
-        self._looks: list[float] = []
-        self._waited: list[dict[int, float]] = []
+        # The times at which it looked, and how long each process had waited by then.
+        self._looks: list[tuple[float, dict[int, float]]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="canary")
 
@@ -46,26 +49,21 @@ class Canary:
 
         A move needs two clients, so the two longest waits are added up.
         """
-        first = bisect_left(self._late, (began, 0.0))
-        last = bisect_left(self._late, (ended + NAP_SECONDS, 0.0))
-        overslept = sum(late for _, late in self._late[first:last])
+        overslept = sum(self._overslept(began, ended))
         return overslept + sum(sorted(self._waits(began, ended))[-2:])
 
     def lapses(self, began: float, ended: float, seconds: float) -> int:
         """Return how often a process couldn't run for ``seconds`` in a span of time."""
-        overslept = sum(
-            late > seconds and began <= at <= ended + NAP_SECONDS
-            for at, late in self._late
-        )
-        first = max(1, bisect_right(self._looks, began))
-        last = bisect_left(self._looks, ended)
+        first = max(1, bisect_right(self._looks, began, key=TIME))
+        last = bisect_left(self._looks, ended, key=TIME)
         waits = (
-            max((w - b[pid] for pid, w in a.items() if pid in b), default=0.0)
-            for b, a in zip(
-                self._waited[first - 1 : last], self._waited[first:last], strict=False
+            max(
+                (wait - before.get(pid, wait) for pid, wait in after.items()), default=0
             )
+            for (_, before), (_, after) in pairwise(self._looks[first - 1 : last])
         )
-        return overslept + sum(wait > seconds for wait in waits)
+        late = [*self._overslept(began, ended), *waits]
+        return sum(wait > seconds for wait in late)
 
     @property
     def worst(self) -> float:
@@ -75,17 +73,23 @@ class Canary:
         """Return the share of their time for which clients waited for a processor."""
         seconds = sum(
             wait - before.get(pid, wait)
-            for before, after in zip(self._waited, self._waited[1:], strict=False)
+            for (_, before), (_, after) in pairwise(self._looks)
             for pid, wait in after.items()
         )
-        return seconds / max(1.0, LOOK_SECONDS * sum(map(len, self._waited)))
+        looks = sum(len(waited) for _, waited in self._looks)
+        return seconds / max(1.0, LOOK_SECONDS * looks)
+
+    def _overslept(self, began: float, ended: float) -> list[float]:
+        first = bisect_left(self._late, began, key=TIME)
+        last = bisect_right(self._late, ended + NAP_SECONDS, key=TIME)
+        return [late for _, late in self._late[first:last]]
 
     def _waits(self, began: float, ended: float) -> Iterable[float]:
         if not self._looks:
             return []
-        first = max(0, bisect_right(self._looks, began) - 1)
-        last = min(len(self._looks) - 1, bisect_left(self._looks, ended))
-        before, after = self._waited[first], self._waited[last]
+        first = max(0, bisect_right(self._looks, began, key=TIME) - 1)
+        last = bisect_left(self._looks[:-1], ended, key=TIME)
+        (_, before), (_, after) = self._looks[first], self._looks[last]
         return [wait - before.get(pid, 0.0) for pid, wait in after.items()]
 
     def _run(self) -> None:
@@ -94,10 +98,8 @@ class Canary:
             asked = now()
             if asked >= look_at:
                 look_at = asked + LOOK_SECONDS
-                self._looks.append(asked)
-                self._waited.append(
-                    {pid: waited(pid) for pid in list(self._processes())}
-                )
+                found = {pid: waited(pid) for pid in list(self._processes())}
+                self._looks.append((asked, found))
                 asked = now()
             time.sleep(NAP_SECONDS)
             woke = now()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
@@ -14,7 +14,6 @@ from kinesumer.testing.bounds import crash_bound
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled
 from kinesumer.testing.trial.oracle import Run
-from tests.system.chaos.starvation import Canary
 
 # If a shard gets no record for this long after a crash, its next delivery doesn't show
 # when the takeover happened.
@@ -36,16 +35,14 @@ class Probe(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A measured duration and its limit."""
+    """A measured duration."""
 
     seconds: float
-    bound: float
     lost: float  # seconds lost to the machine's load
 
-    @property
-    def is_late(self) -> bool:
-        """Return whether the duration exceeds the limit plus the time lost to load."""
-        return self.seconds > self.bound + self.lost
+
+# Returns the seconds that the machine's load took between two times.
+Lost = Callable[[float, float], float]
 
 
 def takeover_bound(config: dict[str, Any], *, led: bool, fan_out: bool) -> float:
@@ -56,20 +53,6 @@ def takeover_bound(config: dict[str, Any], *, led: bool, fan_out: bool) -> float
 def settled_bound(config: dict[str, Any]) -> float:
     """Return the limit of the protocol's promise L2, scaled to the lease duration."""
     return float(SETTLED * config["lease_duration_seconds"] / DEFAULT_LEASE)
-
-
-def starved(
-    canary: Canary, began: float, ended: float, config: dict[str, Any]
-) -> float:
-    """Return how much longer a takeover may take because the machine was busy.
-
-    After a time in which it couldn't run, a leader observes the other clients for a
-    whole lease again (section 5), because it can't know whether they could send
-    heartbeats.
-    """
-    lapses = canary.lapses(began, ended, config["leader_interval_seconds"])
-    again = config["lease_duration_seconds"] * lapses
-    return float(canary.lost(began, ended) + again)
 
 
 class Deliveries:
@@ -84,12 +67,7 @@ class Deliveries:
         self._produced = {(p.shard, p.number): p.at for p in run.produced}
 
     def takeovers(
-        self,
-        shards: Iterable[ShardKey],
-        probe: Probe,
-        config: dict[str, Any],
-        canary: Canary,
-        bound: float,
+        self, shards: Iterable[ShardKey], probe: Probe, lost: Lost
     ) -> Iterator[Sample]:
         """Yield each lost shard's time between the crash and its next delivery."""
         for shard in shards:
@@ -98,18 +76,16 @@ class Deliveries:
                 key=lambda h: h.began,
                 default=None,
             )
-            if first is None or self._produced_at(first) > probe.began + QUIET:
-                continue
-            lost = starved(canary, probe.began, first.began, config)
-            yield Sample(first.began - probe.began, bound, lost)
+            if first and self._produced_at(first) <= probe.began + QUIET:
+                took = first.began - probe.began
+                yield Sample(took, lost(probe.began, first.began))
 
-    def hand_overs(self, probe: Probe, canary: Canary) -> Iterator[Sample]:
+    def hand_overs(self, probe: Probe, lost: Lost) -> Iterator[Sample]:
         """Yield the pause of each shard that moved during a probe."""
         for old, new in self._moves(probe.began, probe.ended):
             since = max(old.ended, self._produced_at(new))
             if since < new.began:
-                lost = canary.lost(since, new.began)
-                yield Sample(new.began - since, HAND_OVER, lost)
+                yield Sample(new.began - since, lost(since, new.began))
 
     def all_moves(self) -> Iterator[float]:
         """Yield every pause between two epochs of a shard, during storms as well."""
