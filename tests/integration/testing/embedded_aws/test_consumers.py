@@ -19,8 +19,6 @@ Subscribe = Callable[..., Awaitable[Events]]
 SHARD = "shardId-000000000000"
 MIB = 1 << 20
 
-ELSEWHERE = "arn:aws:kinesis:us-east-1:000000000000:stream/elsewhere"
-
 
 def limit(aws: EmbeddedAws, **changes: Any) -> None:
     """Change limits of the streams that are created from now on."""
@@ -172,9 +170,6 @@ async def test_a_stream_with_consumers_is_deleted_with_them_on_request_only(
     assert (await refused(call)).code == "ResourceNotFoundException"
 
 
-# --- permissions ---------------------------------------------------------------------
-
-
 # --- one subscription for each consumer and shard -------------------------------------
 
 
@@ -227,9 +222,6 @@ async def test_one_call_a_second_is_permitted_for_each_consumer_and_shard(
     assert (await refused(subscribe())).code == "ResourceInUseException"
     aws.advance(0.9)  # a refused call counts, too
     assert (await refused(subscribe())).code == "LimitExceededException"
-
-
-# --- where it begins ------------------------------------------------------------------
 
 
 # --- events ---------------------------------------------------------------------------

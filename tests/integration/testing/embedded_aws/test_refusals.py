@@ -104,13 +104,6 @@ async def test_what_aws_refuses_is_refused_with_its_code(
         assert (answer.code, answer.status) == (code, 400), (operation, given)
 
 
-async def test_a_missing_stream_is_named_with_its_account(
-    kinesis: Any, refused: Any
-) -> None:
-    answer = await refused(kinesis.list_shards(StreamName="orders"))
-    assert answer.message == "Stream orders under account 000000000000 not found."
-
-
 async def test_dynamodb_refuses_what_it_cannot_read(
     aws: EmbeddedAws, dynamodb: Any, refused: Any
 ) -> None:
