@@ -79,8 +79,8 @@ class Gateway:
             if http.transport is not None:
                 http.transport.abort()
             return web.Response()
-        content_type, body = _CONTENT_TYPES[request.service], answer.body
-        if request.content_type == CBOR_TYPE:
+        content_type, body = _CONTENT_TYPES[request.call.service], answer.body
+        if request.call.content_type == CBOR_TYPE:
             content_type, body = CBOR_TYPE, from_json(body)
         headers = {
             "Content-Type": content_type,
@@ -94,20 +94,13 @@ class Gateway:
         self._pushes.close()
 
     async def _answer(self, http: Request) -> tuple[Answer, Call]:
-        call = Call(
-            http.service,
-            http.operation,
-            access_key=http.access_key,
-            user_agent=http.user_agent,
-            content_type=http.content_type,
-        )
-        hangup = None
+        call, hangup = http.call, None
         try:
-            exchange = self._identify(http, call)
+            exchange = self._identify(http)
             call = exchange.call
             answer, hangup = await self._attempt(exchange)
         except AwsError as error:
-            answer = _error_answer(http.service, error)
+            answer = _error_answer(call.service, error)
         with self._state.lock:
             self._state.journal.add(
                 call,
@@ -123,9 +116,10 @@ class Gateway:
             raise ConnectionAborted
         return answer, call
 
-    def _identify(self, http: Request, call: Call) -> _Exchange:
-        is_federated = http.operation == identity.WEB_IDENTITY
-        if not http.access_key and not is_federated:
+    def _identify(self, http: Request) -> _Exchange:
+        call = http.call
+        is_federated = call.operation == identity.WEB_IDENTITY
+        if not call.access_key and not is_federated:
             raise AwsError(
                 "MissingAuthenticationTokenException", "Missing Authentication Token"
             )
@@ -142,17 +136,16 @@ class Gateway:
                 caller = state.identities.federated(http.form.get("RoleArn", "*"))
             else:
                 caller = state.identities.authenticate(
-                    http.access_key, http.session_token, state.clock.now()
+                    call.access_key, http.session_token, state.clock.now()
                 )
             origin = Caller(caller.account, http.region)
             call = call._replace(account=caller.account, caller=caller.arn)
-            if http.service == "kinesis":
-                body = http.body
-                if http.content_type == CBOR_TYPE:
-                    body = to_json(body)
-                request = decode(http.operation, body)
+            if call.service == "kinesis":
+                is_cbor = call.content_type == CBOR_TYPE
+                body = to_json(http.body) if is_cbor else http.body
+                request = decode(call.operation, body)
                 resource, shard = state.kinesis.target(request, origin)
-            elif http.service == "dynamodb":
+            elif call.service == "dynamodb":
                 body_of_table = dynamodb.parse(http.body)
                 keys = dynamodb.partition_keys(body_of_table)
                 resource = _table_arn(body_of_table, origin)
@@ -189,11 +182,10 @@ class Gateway:
 
     async def _serve(self, exchange: _Exchange) -> Answer:
         state, http, caller = self._state, exchange.http, exchange.caller
-        if http.service == "dynamodb":
+        operation = http.call.operation
+        if http.call.service == "dynamodb":
             return await asyncio.wrap_future(
-                state.dynamodb.submit(
-                    caller.account, http.region, http.operation, http.body
-                )
+                state.dynamodb.submit(caller.account, http.region, operation, http.body)
             )
         with state.lock:
             now = state.clock.now()
@@ -201,7 +193,7 @@ class Gateway:
                 answer = identity.handle_sts(state.identities, caller, http.form, now)
                 return Answer(200, answer)
             origin = Caller(caller.account, http.region)
-            result = state.kinesis.call(http.operation, exchange.request, origin, now)
+            result = state.kinesis.call(operation, exchange.request, origin, now)
         if isinstance(result, Subscription):
             return Answer(200, b"", subscription=result)
         if isinstance(result, ReadPage):
@@ -289,17 +281,13 @@ _SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
 
 
 class Request(NamedTuple):
-    """An AWS request whose caller isn't identified yet."""
+    """An AWS request whose caller and resource aren't identified yet."""
 
-    service: str
-    operation: str
+    call: Call
     body: bytes
     form: Mapping[str, str]  # the fields of an STS request
-    access_key: str
     region: str
     session_token: str | None
-    user_agent: str
-    content_type: str
 
 
 def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
@@ -310,17 +298,14 @@ def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
     key, region = "", ""
     if match := _CREDENTIAL.search(headers.get("Authorization", "")):
         key, region = match.groups()
-    return Request(
+    call = Call(
         service,
         form.get("Action", "") if service == "sts" else operation,
-        body,
-        form,
-        key,
-        region,
-        headers.get("X-Amz-Security-Token"),
-        headers.get("User-Agent", ""),
-        headers.get("Content-Type", ""),
+        access_key=key,
+        user_agent=headers.get("User-Agent", ""),
+        content_type=headers.get("Content-Type", ""),
     )
+    return Request(call, body, form, region, headers.get("X-Amz-Security-Token"))
 
 
 def to_json(body: bytes) -> bytes:

@@ -19,9 +19,8 @@ from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
 from kinesumer.testing.trial.journal import JournalWriter, now
 from kinesumer.testing.trial.processes import (
     MAX_UNCOMMITTED_RECORDS,
-    ClientSettings,
     ServerInfo,
-    SparkSettings,
+    Settings,
     TrialStream,
 )
 
@@ -97,14 +96,14 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[TrialStream]:
 # --- a client -------------------------------------------------------------------------
 
 
-async def consume(settings: ClientSettings) -> None:
+async def consume(settings: Settings) -> None:
     """Consume the streams until a signal arrives, and note each record."""
-    journal = JournalWriter(settings.journal)
+    journal = JournalWriter(settings.output)
     config = Config(max_uncommitted_records=MAX_UNCOMMITTED_RECORDS)
     async with Kinesumer(
         settings.names.app,
         table=settings.names.table,
-        client_id=settings.client_id,
+        client_id=settings.name,
         config=config,
         stop_signals=True,
     ) as client:
@@ -113,7 +112,7 @@ async def consume(settings: ClientSettings) -> None:
     journal.note("left")
 
 
-def run_client(settings: ClientSettings) -> int:
+def run_client(settings: Settings) -> int:
     """Run a client that logs to standard error, and return its exit status."""
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
@@ -130,7 +129,7 @@ def run_client(settings: ClientSettings) -> int:
 # --- the driver of a Spark query ------------------------------------------------------
 
 
-def run_query(settings: SparkSettings) -> None:
+def run_query(settings: Settings) -> None:
     """Run a query that writes the streams' records to Parquet files."""
     # Lower this process's priority: a starting JVM would slow the measured clients.
     os.nice(5)
@@ -141,7 +140,7 @@ def run_query(settings: SparkSettings) -> None:
 
     from kinesumer.spark import streams_option
 
-    directory = Path(settings.directory)
+    directory = Path(settings.output)
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -183,10 +182,11 @@ def main(role: str, argument: str) -> int:
     end_with_parent()
     if role == "server":
         asyncio.run(serve(int(argument)))
-    elif role == "spark":
-        run_query(msgspec.json.decode(argument, type=SparkSettings))
-    else:
-        return run_client(msgspec.json.decode(argument, type=ClientSettings))
+        return 0
+    settings = msgspec.json.decode(argument, type=Settings)
+    if role == "client":
+        return run_client(settings)
+    run_query(settings)
     return 0
 
 

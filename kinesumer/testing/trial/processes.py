@@ -47,19 +47,11 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     streams: list[TrialStream]
 
 
-class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that a client process gets as its argument."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that a client or a Spark driver gets as its argument."""
 
-    client_id: str
-    journal: str
-    streams: list[Stream]
-    names: Names
-
-
-class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that the Spark driver's process gets as its argument."""
-
-    directory: str
+    name: str  # a client's id
+    output: str  # the client's journal, or the directory of the query
     streams: list[Stream]
     names: Names
 
@@ -126,9 +118,7 @@ class Processes:
 
     async def start_server(self, shards: int) -> ServerInfo:
         """Start the embedded AWS. All processes that start later use it."""
-        server = self._server = await self._start(
-            "aws", "server", str(shards), piped=True
-        )
+        server = self._server = await self._start("server", "aws", str(shards))
         assert server.process.stdout is not None
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -146,26 +136,14 @@ class Processes:
     async def start_client(self, streams: list[TrialStream]) -> Child:
         """Start one more client process."""
         name = f"client-{len(self.clients) + 1}"
-        settings = ClientSettings(
-            client_id=name,
-            journal=str(self.journal(name)),
-            streams=[stream.read for stream in streams],
-            names=self.names,
-        )
-        text = msgspec.json.encode(settings).decode()
-        child = await self._start(name, "client", text)
+        child = await self._start_reader("client", name, self.journal(name), streams)
         self.clients.append(child)
         return child
 
     async def start_spark(self, streams: list[TrialStream]) -> Child:
         """Start the driver of the Spark query, which continues from its checkpoint."""
-        settings = SparkSettings(
-            directory=str(self.directory / "spark"),
-            streams=[stream.read for stream in streams],
-            names=self.names,
-        )
-        text = msgspec.json.encode(settings).decode()
-        self._spark = await self._start("spark", "spark", text, piped=True)
+        directory = self.directory / "spark"
+        self._spark = await self._start_reader("spark", "spark", directory, streams)
         return self._spark
 
     def journal(self, name: str) -> Path:
@@ -184,16 +162,25 @@ class Processes:
             child.kill_group()
             await child.process.wait()
 
-    async def _start(
-        self, name: str, role: str, argument: str, *, piped: bool = False
+    async def _start_reader(
+        self, role: str, name: str, output: Path, streams: list[TrialStream]
     ) -> Child:
+        settings = Settings(
+            name=name,
+            output=str(output),
+            streams=[stream.read for stream in streams],
+            names=self.names,
+        )
+        return await self._start(role, name, msgspec.json.encode(settings).decode())
+
+    async def _start(self, role: str, name: str, argument: str) -> Child:
         log = self.directory / f"{name}.log"
         with log.open("ab") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", "kinesumer.testing.trial.child", role, argument),
                 stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE if piped else errors,
+                stdout=errors if role == "client" else asyncio.subprocess.PIPE,
                 stderr=errors,
                 env=self.environment,
                 # In its own session, a child gets no Ctrl-C. The parent ends it

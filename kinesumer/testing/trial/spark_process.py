@@ -103,19 +103,15 @@ class SparkProcess:
 
         If it does not run, end the driver and return the reason.
         """
-        self._driver = await self._processes.start_spark(self._streams)
         try:
-            await self._wait_until_started()
+            await self._start()
         except KinesumerError as error:
             await self.end()
             return str(error)
         return None
 
-    async def _start_again(self) -> None:
+    async def _start(self) -> None:
         self._driver = await self._processes.start_spark(self._streams)
-        await self._wait_until_started()
-
-    async def _wait_until_started(self) -> None:
         output = self._driver.process.stdout
         assert output is not None
         try:
@@ -138,7 +134,7 @@ class SparkProcess:
         self._driver.kill_group()
         await self._driver.process.wait()
         rows = await self._count_rows()
-        self._restart = asyncio.create_task(self._start_again())
+        self._restart = asyncio.create_task(self._start())
         text = f"kill Spark's driver (SIGKILL, {rows:,} rows committed)"
         return Event(kind="spark", at=at, text=text)
 

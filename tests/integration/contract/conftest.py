@@ -191,7 +191,7 @@ def deviations(request: pytest.FixtureRequest) -> None:
     """Skip a check of which ``deviations.py`` says that a backend differs from AWS."""
     params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
     if "part" in params:
-        backend = params.get("kinesis") or params.get("tables")
+        backend = params.get("kinesis") or params["tables"]
         reason = deviation(backend, params["part"], params["check"].name)
         if reason is not None:
             pytest.skip(f"{backend}: {reason}")

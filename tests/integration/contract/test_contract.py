@@ -19,6 +19,7 @@ from kinesumer.testing.trial.acceptance.contract.store import (
 )
 from kinesumer.testing.trial.acceptance.contract.streams import tiles
 from kinesumer.testing.trial.acceptance.resources import Streams
+from kinesumer.testing.trial.acceptance.run import CONSUMERS, STORE, STREAMS
 from tests.integration.contract.conftest import Backend, passes
 
 # The module's tests share AWS clients, so they must run on one event loop.
@@ -37,7 +38,7 @@ def each(part: str, checks: Iterable[Check[Any]]) -> list[Any]:
     return [pytest.param(part, check, id=check.name) for check in checks]
 
 
-@pytest.mark.parametrize(("part", "check"), each("store", STORE_CHECKS))
+@pytest.mark.parametrize(("part", "check"), each(STORE, STORE_CHECKS))
 async def test_a_state_store_has_this_property(
     part: str,
     check: Check[[Stores]],
@@ -51,8 +52,8 @@ async def test_a_state_store_has_this_property(
 @pytest.mark.parametrize(
     ("part", "check"),
     [
-        *each("source", [*SOURCE_CHECKS, *END_CHECKS]),
-        *each("consumers", CONSUMER_CHECKS),
+        *each(STREAMS, [*SOURCE_CHECKS, *END_CHECKS]),
+        *each(CONSUMERS, CONSUMER_CHECKS),
     ],
 )
 async def test_a_stream_has_this_property(

@@ -170,37 +170,37 @@ class Plan(NamedTuple):
 
 
 TABLE_ACTIONS = (
-    "CreateTable",
-    "DeleteItem",
-    "DeleteTable",
-    "DescribeTable",
-    "GetItem",
-    "ListTagsOfResource",
-    "PutItem",
-    "Query",
-    "TagResource",
-    "UpdateItem",
+    "dynamodb:CreateTable",
+    "dynamodb:DeleteItem",
+    "dynamodb:DeleteTable",
+    "dynamodb:DescribeTable",
+    "dynamodb:GetItem",
+    "dynamodb:ListTagsOfResource",
+    "dynamodb:PutItem",
+    "dynamodb:Query",
+    "dynamodb:TagResource",
+    "dynamodb:UpdateItem",
 )
 STREAM_ACTIONS = (
-    "AddTagsToStream",
-    "CreateStream",
-    "DeleteStream",
-    "DescribeStreamSummary",
-    "GetRecords",
-    "GetShardIterator",
-    "ListShards",
-    "ListTagsForStream",
-    "MergeShards",
-    "PutRecord",
-    "PutRecords",
-    "SplitShard",
+    "kinesis:AddTagsToStream",
+    "kinesis:CreateStream",
+    "kinesis:DeleteStream",
+    "kinesis:DescribeStreamSummary",
+    "kinesis:GetRecords",
+    "kinesis:GetShardIterator",
+    "kinesis:ListShards",
+    "kinesis:ListTagsForStream",
+    "kinesis:MergeShards",
+    "kinesis:PutRecord",
+    "kinesis:PutRecords",
+    "kinesis:SplitShard",
 )
 CONSUMER_ACTIONS = (
-    "DeregisterStreamConsumer",
-    "DescribeStreamConsumer",
-    "ListStreamConsumers",
-    "RegisterStreamConsumer",
-    "SubscribeToShard",
+    "kinesis:DeregisterStreamConsumer",
+    "kinesis:DescribeStreamConsumer",
+    "kinesis:ListStreamConsumers",
+    "kinesis:RegisterStreamConsumer",
+    "kinesis:SubscribeToShard",
 )
 
 
@@ -210,31 +210,17 @@ def policy(*, fan_out: bool, role_arn: str | None) -> dict[str, Any]:
     The role of another account needs the statements ``Streams`` and ``Lists``.
     """
     streams = f"arn:*:kinesis:*:*:stream/{PREFIX}-*"  # in any partition
-    statements = [
-        _allow(
-            "Table", "dynamodb", TABLE_ACTIONS, f"arn:*:dynamodb:*:*:table/{PREFIX}-*"
-        ),
-        _allow("Streams", "kinesis", STREAM_ACTIONS, streams),
-        {
-            "Sid": "Lists",
-            "Effect": "Allow",
-            "Action": ["dynamodb:ListTables", "kinesis:ListStreams"],
-            "Resource": "*",
-        },
+    granted: list[tuple[str, tuple[str, ...], str]] = [
+        ("Table", TABLE_ACTIONS, f"arn:*:dynamodb:*:*:table/{PREFIX}-*"),
+        ("Streams", STREAM_ACTIONS, streams),
+        ("Lists", ("dynamodb:ListTables", "kinesis:ListStreams"), "*"),
     ]
     if fan_out:
-        statements.append(_allow("Consumers", "kinesis", CONSUMER_ACTIONS, streams))
+        granted.append(("Consumers", CONSUMER_ACTIONS, streams))
     if role_arn is not None:
-        statements.append(_allow("Role", "sts", ("AssumeRole",), role_arn))
+        granted.append(("Role", ("sts:AssumeRole",), role_arn))
+    statements = [
+        {"Sid": sid, "Effect": "Allow", "Action": [*actions], "Resource": resource}
+        for sid, actions, resource in granted
+    ]
     return {"Version": "2012-10-17", "Statement": statements}
-
-
-def _allow(
-    sid: str, service: str, actions: tuple[str, ...], resource: str
-) -> dict[str, Any]:
-    return {
-        "Sid": sid,
-        "Effect": "Allow",
-        "Action": [f"{service}:{action}" for action in actions],
-        "Resource": resource,
-    }
