@@ -6,15 +6,14 @@ import asyncio
 import json
 import signal
 import socket
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Self, TextIO
 
 import msgspec
 from aiohttp import web
+from anyio.from_thread import start_blocking_portal
 
 from kinesumer.config import STATE_STORE
 from kinesumer.errors import ConfigurationError
@@ -367,27 +366,8 @@ async def serve(aws: EmbeddedAws, out: TextIO) -> None:
 @contextmanager
 def background(aws: EmbeddedAws) -> Iterator[EmbeddedAws]:
     """Serve on another thread while the block runs."""
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def run() -> None:
-        try:
-            async with aws:
-                stop = asyncio.Event()
-                started.set_result((asyncio.get_running_loop(), stop))
-                await stop.wait()
-        except BaseException as error:
-            # The caller waits for the start: raise the error there.
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()), name="kinesumer-local")
-    thread.start()
-    try:
-        loop, stop = started.result()
-        try:
-            yield aws
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-    finally:
-        thread.join()
+    with (
+        start_blocking_portal(name="kinesumer-local") as portal,
+        portal.wrap_async_context_manager(aws),
+    ):
+        yield aws

@@ -98,7 +98,7 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[TrialStream]:
 
 async def consume(settings: Settings) -> None:
     """Consume the streams until a signal arrives, and note each record."""
-    journal = JournalWriter(settings.output)
+    journal = JournalWriter(settings.output, settings.name)
     config = Config(max_uncommitted_records=MAX_UNCOMMITTED_RECORDS)
     async with Kinesumer(
         settings.names.app,

@@ -104,10 +104,15 @@ async def _run(options: TrialOptions, shards: int, *, plain: bool) -> bool:
         is_plain = plain or not sys.stdout.isatty()
         screen = Plain(write) if is_plain else Picture()
         environment = isolated_environment(os.environ)
-        processes = Processes(Path(directory), environment, Names())
-        trial = Trial(options, processes, screen)
         try:
-            lines = await _run_isolated(trial, processes, shards)
+            async with Processes(Path(directory), environment, Names()) as processes:
+                trial = Trial(options, processes, screen)
+                info = await processes.start_server(shards)
+                # The requests of this process must not reach real AWS accounts either.
+                os.environ.clear()
+                os.environ.update(processes.environment)
+                async with ClientFactory() as clients:
+                    lines = await trial.run(clients, info.streams)
         except asyncio.CancelledError:
             if closed:
                 raise closed[0] from None
@@ -115,16 +120,3 @@ async def _run(options: TrialOptions, shards: int, *, plain: bool) -> bool:
     for line in lines:
         click.echo(line)
     return trial.verdict.is_good and trial.spark_verdict.is_good
-
-
-async def _run_isolated(trial: Trial, processes: Processes, shards: int) -> list[str]:
-    """Run the demo with an embedded AWS."""
-    try:
-        info = await processes.start_server(shards)
-        # The requests of this process must not reach real AWS accounts either.
-        os.environ.clear()
-        os.environ.update(processes.environment)
-        async with ClientFactory() as clients:
-            return await trial.run(clients, info.streams)
-    finally:
-        await processes.end_all()

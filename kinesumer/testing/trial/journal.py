@@ -28,7 +28,6 @@ from kinesumer.wire import put_records
 TICK_SECONDS = 0.2
 AGGREGATE_RECORDS = 8
 MAX_RECORDS = Limits().request_records
-_DECODER = msgspec.json.Decoder()
 # All processes of a machine share this clock. It also counts the time in which the
 # machine is suspended.
 now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
@@ -66,38 +65,48 @@ class Note(NamedTuple):
     at: float
 
 
+class Line(msgspec.Struct, omit_defaults=True):
+    """One line of a journal: a record that was handled, or a note."""
+
+    handled: Handled | None = None
+    note: Note | None = None
+
+
+_DECODER = msgspec.json.Decoder(Line)
+
+
 class JournalWriter:
-    """The journal of the process that writes it.
+    """The journal of a client, in the client's process.
 
     Its records are texts that begin with a number, followed by a space.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, client: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._client = client
 
     def record(self, record: Record, began: float) -> None:
         """Note that a record was handled, from a time until now."""
-        number = int(record.data.partition(b" ")[0])
-        place = [record.stream_arn, record.shard_id, record.sequence_number]
-        part, epoch = record.sub_sequence_number, record.fence.epoch
-        key = record.partition_key or ""
-        self._write(["handled", number, key, *place, part, epoch, began, now()])
+        number, fence = int(record.data.partition(b" ")[0]), record.fence
+        place = record.partition_key or "", fence.shard, record.position, fence.epoch
+        handled = Handled(self._client, number, *place, began, now())
+        self._write(Line(handled=handled))
 
     def note(self, name: str, text: str = "") -> None:
         """Note anything else."""
-        self._write(["note", name, text, now()])
+        self._write(Line(note=Note(self._client, name, text, now())))
 
-    def _write(self, line: list[Any]) -> None:
+    def _write(self, line: Line) -> None:
         os.write(self._file, msgspec.json.encode(line) + b"\n")
 
 
 class Journal:
     """The journal of another process, read while it grows."""
 
-    def __init__(self, path: Path, client: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.handled: list[Handled] = []
         self.notes: list[Note] = []
-        self._path, self._client = path, client
+        self._path = path
         self._offset = 0
 
     def follow(self) -> list[Handled]:
@@ -112,20 +121,11 @@ class Journal:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
-        before = len(self.handled)
-        for line in _DECODER.decode_lines(whole):
-            self._take(*line)
-        return self.handled[before:]
-
-    def _take(self, kind: str, *fields: Any) -> None:
-        if kind == "note":
-            self.notes.append(Note(self._client, *fields))
-            return
-        number, key, arn, shard_id, sequence, part, epoch, began, ended = fields
-        shard, position = ShardKey(arn, shard_id), Position(sequence, part)
-        self.handled.append(
-            Handled(self._client, number, key, shard, position, epoch, began, ended)
-        )
+        lines = _DECODER.decode_lines(whole)
+        handled = [line.handled for line in lines if line.handled is not None]
+        self.handled += handled
+        self.notes += [line.note for line in lines if line.note is not None]
+        return handled
 
 
 class RecordCounts:

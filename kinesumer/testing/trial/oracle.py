@@ -48,6 +48,12 @@ def parents_of(rows: Iterable[ShardRow]) -> Parents:
     }
 
 
+def ancestors(shard: ShardKey, parents: Parents) -> set[ShardKey]:
+    """Return the parents of a shard, their parents, and so on."""
+    found = set(parents.get(shard, ()))
+    return found.union(*(ancestors(parent, parents) for parent in found))
+
+
 class Run(NamedTuple):
     """All observations of a run."""
 
@@ -83,15 +89,11 @@ def judge(run: Run) -> Verdict:
     return Verdict(broken, repeated(run))
 
 
-def lost_records(run: Run) -> list[Produced]:
-    """Return the produced records that were never handled."""
-    seen = {(h.shard.stream_arn, h.number) for h in run.handled}
-    return [p for p in run.produced if (p.shard.stream_arn, p.number) not in seen]
-
-
 def lost(run: Run) -> Iterable[str]:
     """Yield a violation if some produced records were never handled."""
-    if missing := lost_records(run):
+    seen = {(h.shard.stream_arn, h.number) for h in run.handled}
+    missing = [p for p in run.produced if (p.shard.stream_arn, p.number) not in seen]
+    if missing:
         yield f"{len(missing)} records lost, the first: {missing[0]}"
 
 

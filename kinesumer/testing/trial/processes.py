@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -104,7 +105,7 @@ class Child:
 
 
 class Processes:
-    """Starts the child processes, and kills them at the end of the trial."""
+    """Starts the child processes, and kills them at the end of the block."""
 
     def __init__(
         self, directory: Path, environment: Mapping[str, str], names: Names
@@ -155,8 +156,10 @@ class Processes:
         """Return the running clients that haven't received a signal."""
         return [c for c in self.clients if c.is_running and c.sent is None]
 
-    async def end_all(self) -> None:
-        """Kill every child that is still running, and wait until all have ended."""
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         others = [c for c in (self._spark, self._server) if c is not None]
         for child in [*self.clients, *others]:
             child.kill_group()

@@ -177,7 +177,6 @@ class Trial:
             return await self._run(clients, streams)
         finally:
             self._screen.close()
-            await self.processes.end_all()
 
     async def _run(
         self, clients: ClientFactory, streams: list[TrialStream]
@@ -349,7 +348,7 @@ class Trial:
         for child in self.processes.clients:
             name = child.name
             if name not in self._journals:
-                self._journals[name] = Journal(self.processes.journal(name), name)
+                self._journals[name] = Journal(self.processes.journal(name))
             for entry in self._journals[name].follow():
                 self._counts.add_handled(entry)
             if not child.is_running and name not in self._ended:

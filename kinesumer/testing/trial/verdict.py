@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -187,7 +187,11 @@ def _pauses(run: Run, events: list[Event]) -> Iterator[Pause]:
     produced_at = {record.number: record.at for record in run.produced}
     by_shard = _first_handled(run)
     for shard, entries in by_shard.items():
-        before = _last_of_parents(shard, by_shard, run.parents)
+        ancestors = oracle.ancestors(shard, run.parents)
+        last = (
+            by_shard[ancestor][-1] for ancestor in ancestors if ancestor in by_shard
+        )
+        before = max(last, key=lambda entry: entry.ended, default=None)
         is_child = before is not None
         for entry in entries:
             start = produced_at.get(entry.number, entry.ended)
@@ -211,25 +215,6 @@ def _first_handled(run: Run) -> dict[ShardKey, list[Handled]]:
             seen.add(entry.number)
             by_shard[entry.shard].append(entry)
     return dict(by_shard)
-
-
-def _last_of_parents(
-    shard: ShardKey,
-    by_shard: Mapping[ShardKey, list[Handled]],
-    parents: Parents,
-) -> Handled | None:
-    """Return the record of a shard's parents that was processed last, or None.
-
-    A parent without processed records is replaced by its own parents.
-    """
-    last = [
-        by_shard[parent][-1]
-        if by_shard.get(parent)
-        else _last_of_parents(parent, by_shard, parents)
-        for parent in parents.get(shard, ())
-    ]
-    entries = (entry for entry in last if entry is not None)
-    return max(entries, key=lambda entry: entry.ended, default=None)
 
 
 def _caused(
@@ -264,10 +249,5 @@ def _killed(
     # Without a leader, no client gets the shards that other clients release. So the
     # leader's crash explains every hand-over.
     is_leaderless = event.was_leader and other.bound == HAND_OVER_SECONDS
-    return index if is_leaderless or _affects(event, entry.shard, parents) else None
-
-
-def _affects(event: Event, shard: ShardKey, parents: Parents) -> bool:
-    return shard in event.shards or any(
-        _affects(event, parent, parents) for parent in parents.get(shard, ())
-    )
+    shards = {entry.shard, *oracle.ancestors(entry.shard, parents)}
+    return index if is_leaderless or event.shards & shards else None

@@ -35,7 +35,7 @@ class Client:
         self.log = log
         self.cables = cables
         self._is_read = False
-        self._read = Journal(Path(settings.journal), settings.client_id)
+        self._read = Journal(Path(settings.journal))
         orders, self._orders = CONTEXT.Pipe(duplex=False)
         self.process = ForkedProcess(worker.main, (settings, orders), log, environment)
         orders.close()

@@ -189,7 +189,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.orders = Orders()
         self._settings = settings
-        self._journal = JournalWriter(settings.journal)
+        self._journal = JournalWriter(settings.journal, settings.client_id)
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams = settings.streams
         self._client = self._new_client()
@@ -353,7 +353,8 @@ def listen(orders: Connection, obey: Callable[[Orders], object]) -> None:
 def run_blocking(settings: Settings, orders: Connection) -> int:
     """Run the blocking client until SIGTERM. It obeys no orders."""
     listen(orders, lambda _: None)
-    calls = Calls(Orders, settings, JournalWriter(settings.journal))
+    journal = JournalWriter(settings.journal, settings.client_id)
+    calls = Calls(Orders, settings, journal)
     with blocking.Kinesumer(
         settings.app,
         table=settings.table,

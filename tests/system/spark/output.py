@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial.journal import Produced
+from kinesumer.testing.trial.oracle import ancestors
 from kinesumer.testing.trial.spark_process import (
     CommittedFile,
     OutputRow,
@@ -92,7 +93,7 @@ def faults(
         ],
         [p._replace(number=n) for n, p in enumerate(produced)],
         set(),
-        {p.shard: _ancestors(p.shard, parents) for p in produced},
+        {p.shard: ancestors(p.shard, parents) for p in produced},
     )
     return [*verdict.faults(), *_split_shards(rows)]
 
@@ -113,13 +114,6 @@ def _rows(path: str, batch: int) -> Iterator[Row]:
     for arn, shard_id, number, sub, data in zip(*values, strict=True):
         shard, position = ShardKey(arn, shard_id), Position(number, sub)
         yield Row(shard, position, data, batch, path)
-
-
-def _ancestors(
-    shard: ShardKey, parents: Mapping[ShardKey, Sequence[ShardKey]]
-) -> set[ShardKey]:
-    found = set(parents.get(shard, ()))
-    return found.union(*(_ancestors(parent, parents) for parent in found))
 
 
 def data_of(stream: str) -> list[bytes]:

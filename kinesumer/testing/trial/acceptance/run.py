@@ -171,9 +171,10 @@ class Run:
         options = TrialOptions(seconds=60, clients=3, rate=200, spark=spark)
         with tempfile.TemporaryDirectory(prefix="kinesumer-acceptance-") as directory:
             names = Names("group", "group-spark", account.names.table)
-            processes = Processes(Path(directory), os.environ | region, names)
-            trial = Trial(options, processes, Plain(self.say))
-            await trial.run(account.clients, streams)
+            environment = os.environ | region
+            async with Processes(Path(directory), environment, names) as processes:
+                trial = Trial(options, processes, Plain(self.say))
+                await trial.run(account.clients, streams)
         return trial
 
     def _is_skipped(self, part: str, name: str) -> bool:
