@@ -24,42 +24,31 @@ CALL = Call(
 KEY = {"pk": {"S": "a"}, "sk": {"S": "b"}}
 
 
-def struck(fault: Fault, call: Call = CALL) -> bool:
+@pytest.mark.parametrize(
+    ("which", "is_struck"),
+    [
+        ({}, True),
+        ({"service": "kinesis", "operation": "Get*"}, True),
+        ({"service": "kinesis", "operation": "PutRecord"}, False),
+        ({"service": "dynamodb"}, False),
+        ({"resource": "orders"}, True),
+        ({"resource": "arn:*:stream/orders"}, True),
+        ({"resource": "order"}, False),
+        ({"shard": "*0001"}, True),
+        ({"shard": "*0002"}, False),
+        ({"access_key": "test"}, True),
+        ({"access_key": "other"}, False),
+        ({"account": "000000000000"}, True),
+        ({"user_agent": "client-7"}, True),
+        ({"user_agent": "client-8"}, False),
+    ],
+)
+def test_a_fault_strikes_only_what_all_its_patterns_match(
+    which: dict[str, Any], is_struck: bool
+) -> None:
     faults = Faults(random.Random(1))
-    faults.add(fault, 0.0)
-    return bool(faults.strike(call, 0.0))
-
-
-@pytest.mark.parametrize(
-    "which",
-    [
-        {},
-        {"service": "kinesis", "operation": "Get*"},
-        {"resource": "orders"},
-        {"resource": "arn:*:stream/orders"},
-        {"shard": "*0001"},
-        {"access_key": "test"},
-        {"account": "000000000000"},
-        {"user_agent": "client-7"},
-    ],
-)
-def test_a_fault_strikes_what_all_its_patterns_match(which: dict[str, Any]) -> None:
-    assert struck(Fault(kind="throttle", **which))
-
-
-@pytest.mark.parametrize(
-    "which",
-    [
-        {"service": "dynamodb"},
-        {"service": "kinesis", "operation": "PutRecord"},
-        {"resource": "order"},
-        {"shard": "*0002"},
-        {"access_key": "other"},
-        {"user_agent": "client-8"},
-    ],
-)
-def test_a_fault_spares_everything_else(which: dict[str, Any]) -> None:
-    assert not struck(Fault(kind="throttle", **which))
+    faults.add(Fault(kind="throttle", **which), 0.0)
+    assert bool(faults.strike(CALL, 0.0)) is is_struck
 
 
 def test_a_fault_ends_by_count_by_time_and_by_hand() -> None:

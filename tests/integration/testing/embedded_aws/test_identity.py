@@ -264,11 +264,17 @@ def policy(action: object, resource: object) -> dict[str, Any]:
 async def test_tags_at_creation_need_their_own_permission(
     aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
 ) -> None:
+    arn = aws.create_stream("payments")
     aws.deny("kinesis:AddTagsToStream")
-    aws.deny("dynamodb:TagResource")
+    aws.deny("*:TagResource")
     await kinesis.create_stream(StreamName="orders", ShardCount=1)
     call = kinesis.create_stream(StreamName="clicks", ShardCount=1, Tags={"a": "1"})
     assert "kinesis:AddTagsToStream" in (await refused(call)).message
+    consumer = {"StreamARN": arn, "ConsumerName": "billing"}
+    call = kinesis.register_stream_consumer(**consumer, Tags={"a": "1"})
+    assert "kinesis:TagResource" in (await refused(call)).message
+    aws.advance(1)
+    await kinesis.register_stream_consumer(**consumer)
     dynamodb = await connect("dynamodb")
     tags = [{"Key": "a", "Value": "1"}]
     call = dynamodb.create_table(TableName="state", Tags=tags, **DEFINITION)

@@ -14,6 +14,8 @@ ORDERS = {"StreamName": "orders"}
 FIRST = ORDERS | {"ShardId": CLOSED}
 RECORD = {"Data": b"x", "PartitionKey": "k"}
 CONSUMER = f"{ARN}orders/consumer"
+DRY = {"DryRun": True}
+AUTO = {"RecordDistributionStrategy": "AUTO"}
 UNIFORM = {"ScalingType": "UNIFORM_SCALING"}
 FUTURE = 9e9
 
@@ -42,6 +44,12 @@ INVALID: list[tuple[str, dict[str, Any]]] = [
         FIRST | {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": FUTURE},
     ),
     ("get_records", {"ShardIterator": "nonsense"}),
+    ("list_shards", {"NextToken": "nonsense"}),
+    ("create_stream", {"StreamName": "even", "ShardCount": 1} | AUTO),
+    (
+        "update_stream_record_distribution_strategy",
+        {"StreamARN": f"{ARN}orders"} | AUTO,
+    ),
     ("get_records", {"ShardIterator": "AAAAAAAAWzFd"}),
     ("merge_shards", {"ShardToMerge": OPEN, "AdjacentShardToMerge": APART} | ORDERS),
     ("split_shard", ORDERS | {"ShardToSplit": CLOSED, "NewStartingHashKey": "1000"}),
@@ -59,6 +67,10 @@ NOT_VALID: list[tuple[str, dict[str, Any]]] = [
     ("put_record", ORDERS | {"Data": b"x"}),
     ("put_records", ORDERS | {"Records": [RECORD, {"Data": b"x"}]}),
     ("put_records", ORDERS | {"Records": [RECORD] * 501}),
+    (
+        "update_max_record_size",
+        {"StreamARN": f"{ARN}orders", "MaxRecordSizeInKiB": 10_241},
+    ),
     ("update_shard_count", {"StreamName": "auto", "TargetShardCount": 8} | UNIFORM),
     ("describe_stream_consumer", {"ConsumerARN": f"{ARN}orders"}),
     ("register_stream_consumer", {"StreamARN": f"{ARN}orders", "ConsumerName": "a b"}),
@@ -68,6 +80,11 @@ MISSING: list[tuple[str, dict[str, Any]]] = [
     ("describe_stream_summary", {"StreamName": "other"}),
     ("list_shards", {"StreamName": "other"}),
     ("put_record", {"StreamName": "other"} | RECORD),
+    ("put_record", {"StreamName": "other"} | RECORD | DRY),
+    (
+        "subscribe_to_shard",
+        subscription(Type="LATEST") | {"ConsumerARN": f"{CONSUMER}/billing:1"} | DRY,
+    ),
     ("delete_stream", {"StreamName": "other"}),
     (
         "split_shard",
@@ -80,6 +97,10 @@ REFUSED: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "InvalidArgumentException": INVALID,
     "ValidationException": NOT_VALID,
     "ResourceNotFoundException": MISSING,
+    "ResourceInUseException": [
+        ("create_stream", ORDERS | {"ShardCount": 1}),
+        ("delete_stream", ORDERS),  # it has a consumer
+    ],
     "LimitExceededException": [
         ("create_stream", {"StreamName": "large", "ShardCount": 10_001})
     ],
