@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kinesumer.aws.dynamodb_calls import row_of
 from kinesumer.testing.kinesis.requests import AwsError, invalid_request
 from kinesumer.testing.kinesis.subscription import Subscription
@@ -141,12 +143,10 @@ def partition_keys(request: Mapping[str, Any]) -> list[str]:
 def parse(body: bytes) -> dict[str, Any]:
     """Parse a request's body. Raise AwsError if it isn't a JSON object."""
     try:
-        request = json.loads(body or b"{}")
-    except ValueError:
-        request = None
-    if not isinstance(request, dict):
-        raise AwsError("SerializationException", "The body is not a JSON object")
-    return request
+        return msgspec.json.decode(body or b"{}", type=dict[str, Any])
+    except msgspec.MsgspecError:
+        text = "The body is not a JSON object"
+        raise AwsError("SerializationException", text) from None
 
 
 def error_answer(error: AwsError) -> Answer:

@@ -66,7 +66,7 @@ class Gateway:
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
-        self._pushes = Pushes(state)
+        self.pushes: Pushes = Pushes(state)
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Serve a request, or close the connection if a fault requires it."""
@@ -74,7 +74,7 @@ class Gateway:
         try:
             answer, call = await self._answer(request)
             if answer.subscription is not None:
-                return await self._pushes.send(http, answer.subscription, call)
+                return await self.pushes.send(http, answer.subscription, call)
         except ConnectionAborted:
             if http.transport is not None:
                 http.transport.abort()
@@ -88,10 +88,6 @@ class Gateway:
             "x-amzn-RequestId": f"{id(http):032x}",
         }
         return web.Response(status=answer.status, body=body, headers=headers)
-
-    def close(self) -> None:
-        """End all subscriptions, because the server stops."""
-        self._pushes.close()
 
     async def _answer(self, http: Request) -> tuple[Answer, Call]:
         call, hangup = http.call, None

@@ -99,7 +99,7 @@ class EmbeddedAws:
             asyncio.get_running_loop().remove_reader(self._socket)
             for _turn in range(ACCEPTING_TURNS):
                 await asyncio.sleep(0)
-        self._gateway.close()
+        self._gateway.pushes.close()
         if self._runner is not None:
             await self._runner.cleanup()
         self._state.dynamodb.close()
@@ -322,7 +322,10 @@ class EmbeddedAws:
 
     def advance(self, seconds: float) -> None:
         """Advance the services' clock, so that iterators expire and records age."""
-        self._state.advance(seconds)
+        with self._state.lock:
+            self._state.clock.advance(seconds)
+            # Subscriptions send what is due at the new time.
+            self._state.kinesis.wake_subscriptions()
 
     def stop_clock(self) -> None:
         """Stop the services' clock. After that, only ``advance()`` changes it."""

@@ -129,7 +129,7 @@ class ServiceState:
     """Accounts, streams, tables, faults and the request log.
 
     The server's event loop and other threads use this object. Hold ``lock`` while you
-    use any attribute except ``dynamodb`` and ``clock``. ``advance()`` holds it itself.
+    use any attribute except ``dynamodb`` and ``clock``.
     """
 
     def __init__(self, limits: Limits, seed: int) -> None:
@@ -140,12 +140,6 @@ class ServiceState:
         self.journal: RequestLog = RequestLog()
         self.kinesis: Kinesis = Kinesis(limits)
         self.dynamodb: DynamoDB = DynamoDB()
-
-    def advance(self, seconds: float) -> None:
-        """Advance the clock. Subscriptions send what is due at the new time."""
-        with self.lock:
-            self.clock.advance(seconds)
-            self.kinesis.wake_subscriptions()
 
 
 # --- control over HTTP ---------------------------------------------------------------

@@ -12,12 +12,11 @@ from kinesumer.ports import StateStore
 from kinesumer.testing.trial.acceptance.check import Check
 from kinesumer.testing.trial.acceptance.contract.consumers import CONSUMER_CHECKS
 from kinesumer.testing.trial.acceptance.contract.shard_ends import END_CHECKS
-from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS
+from kinesumer.testing.trial.acceptance.contract.source import SOURCE_CHECKS, tiles
 from kinesumer.testing.trial.acceptance.contract.store import (
     STORE_CHECKS,
     Stores,
 )
-from kinesumer.testing.trial.acceptance.contract.streams import tiles
 from kinesumer.testing.trial.acceptance.resources import Streams
 from kinesumer.testing.trial.acceptance.run import CONSUMERS, STORE, STREAMS
 from tests.integration.contract.conftest import Backend, passes

@@ -82,7 +82,7 @@ def _copy_a_task(aws: EmbeddedAws, driver: Program, directory: Path) -> None:
         driver.wait_until(
             lambda: output.count(rows) >= len(data), "rows", PATIENCE_SECONDS
         )
-    pushing = aws._gateway._pushes._connections
+    pushing = aws._gateway.pushes._connections
     driver.wait_until(
         lambda: all(each and each.is_closing() for each in [*pushing.values()]),
         "end of all subscriptions",

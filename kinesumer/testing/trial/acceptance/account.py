@@ -83,16 +83,16 @@ class Account:
     async def remove_all(self) -> list[str]:
         """Delete what the run has created. Return a sentence for each failure."""
         problems = []
-        for streams in self.all_streams:
-            for name in sorted(streams.created):
-                try:
-                    await streams.begin_deleting(name)
-                except Exception as error:
-                    problems.append(f"stream {name} isn't removed: {error}")
-        try:
-            await self.tables.begin_deleting(self.names.table)
-        except Exception as error:
-            problems.append(f"table {self.names.table} isn't removed: {error}")
+        created: list[tuple[Resources, str]] = [
+            (streams, name)
+            for streams in self.all_streams
+            for name in sorted(streams.created)
+        ]
+        for resources, name in [*created, (self.tables, self.names.table)]:
+            try:
+                await resources.begin_deleting(name)
+            except Exception as error:
+                problems.append(f"{resources.kind} {name} isn't removed: {error}")
         return problems
 
 

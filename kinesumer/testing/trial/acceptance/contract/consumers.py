@@ -31,9 +31,10 @@ from kinesumer.testing.trial.acceptance.check import (
     expect_error,
     registrar,
 )
-from kinesumer.testing.trial.acceptance.contract.source import HALF, NO_SHARD
-from kinesumer.testing.trial.acceptance.contract.streams import (
+from kinesumer.testing.trial.acceptance.contract.source import (
     ARRIVAL_SECONDS,
+    HALF,
+    NO_SHARD,
     arrival,
     one_shard,
 )

@@ -22,9 +22,9 @@ from kinesumer.testing.trial.acceptance.check import (
     expect_error,
     registrar,
 )
-from kinesumer.testing.trial.acceptance.contract.source import HALF
-from kinesumer.testing.trial.acceptance.contract.streams import (
+from kinesumer.testing.trial.acceptance.contract.source import (
     ARRIVAL_SECONDS,
+    HALF,
     data_of,
     expect_ended,
     one_shard,
