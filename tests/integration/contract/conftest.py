@@ -20,6 +20,7 @@ from botocore.loaders import create_loader
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.session import ClientFactory
+from kinesumer.core.pacing import CALL_SECONDS
 from kinesumer.ports import StateStore
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.memory import MemoryStore
@@ -28,7 +29,6 @@ from kinesumer.testing.trial.acceptance.check import CheckSkippedError
 from kinesumer.testing.trial.acceptance.resources import Streams, TableResources
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import deviation
-from tests.integration.contract.streams import EmbeddedStreams
 from tests.support.clock import StillClock
 
 TAGS = {TAG: "test"}
@@ -48,6 +48,21 @@ class Backend(NamedTuple):
 
     name: str
     clients: ClientFactory
+
+
+class EmbeddedStreams(Streams):
+    """The streams of the embedded AWS. Its clock is advanced, so tests needn't wait."""
+
+    aws: EmbeddedAws
+
+    async def pause(self, seconds: float = CALL_SECONDS) -> None:
+        self.aws.advance(seconds)
+
+    async def pass_time(self, seconds: float) -> None:
+        self.aws.advance(seconds)
+
+    def now(self) -> float:
+        return self.aws._state.clock.now()
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 from kinesumer import Config
 from kinesumer.testing.trial.journal import now
-from kinesumer.testing.trial.verdict import Verdict
-from tests.system.chaos import verdict
+from kinesumer.testing.trial.verdict import Line, Verdict, judge, nothing
 from tests.system.chaos.backends import Backend
 from tests.system.chaos.mishaps import MISHAPS
 from tests.system.chaos.starvation import Canary
 from tests.system.chaos.storm import Storm
-from tests.system.chaos.timing import RESUBSCRIBE_SECONDS, Probe
+from tests.system.chaos.timing import RESUBSCRIBE_SECONDS, Probe, times
 from tests.system.process.fleet import QUICK, Fleet
 
 STORM_SECONDS = 40.0
@@ -65,13 +64,30 @@ class Campaign:
             self._fleet.drain()
             self._fleet.leave()
             assert not self._fleet.watcher.has_failed
-            return verdict.reach(
-                self._fleet.run(),
-                self._fleet.config,
-                self._probes,
-                self._canary,
-                self._storm,
-            )
+            return self._verdict()
+
+    def _verdict(self) -> Verdict:
+        fleet, canary, storm = self._fleet, self._canary, self._storm
+        run, config = fleet.run(), fleet.config
+        drain, limit = (
+            config["drain_timeout_seconds"],
+            config["max_uncommitted_records"],
+        )
+        return Verdict(
+            [
+                *judge(run, drain, limit),
+                *times(run, config, self._probes, canary, fleet.fan_out_arns),
+                nothing("clients that ended by themselves", storm.unexpected),
+                Line(
+                    "clients waited for processors", f"{canary.share():.0%} of the time"
+                ),
+                Line("this process overslept at most", f"{canary.worst:.2f} s"),
+                *(
+                    Line(f"  {k}", f"{n} times")
+                    for k, n in sorted(storm.counts.items())
+                ),
+            ]
+        )
 
     def _set_up(self) -> None:
         fleet = self._fleet

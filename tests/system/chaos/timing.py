@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Container, Iterable, Iterator
+from itertools import chain, pairwise, product
 from math import inf
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ from kinesumer.testing.bounds import crash_bound
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled
 from kinesumer.testing.trial.oracle import Run
+from kinesumer.testing.trial.verdict import Line
+from tests.system.chaos.starvation import Canary
 
 # If a shard gets no record for this long after a crash, its next delivery doesn't show
 # when the takeover happened.
@@ -48,11 +50,6 @@ Lost = Callable[[float, float], float]
 def takeover_bound(config: dict[str, Any], *, led: bool, fan_out: bool) -> float:
     """Return how long a shard may pause after a crash, by polling or by fan-out."""
     return crash_bound(Config(**config), led=led) + fan_out * RESUBSCRIBE_SECONDS
-
-
-def settled_bound(config: dict[str, Any]) -> float:
-    """Return the limit of the protocol's promise L2, scaled to the lease duration."""
-    return float(SETTLED * config["lease_duration_seconds"] / DEFAULT_LEASE)
 
 
 class Deliveries:
@@ -109,3 +106,78 @@ def in_order(seconds: Iterable[float]) -> str:
     places = (len(found) // 2, min(len(found) - 1, int(len(found) * 0.99)), -1)
     median, late, worst = (found[place] for place in places)
     return f"{median:.2f} / {late:.2f} / {worst:.2f} s, n = {len(found)}"
+
+
+# --- the lines of the verdict ---------------------------------------------------------
+
+
+def times(
+    run: Run,
+    config: dict[str, Any],
+    probes: list[Probe],
+    canary: Canary,
+    fan_out_arns: Container[str],
+) -> Iterator[Line]:
+    """Yield a line for each limit of time, and one for all moves."""
+
+    def starved(began: float, ended: float) -> float:
+        """Return how much longer a takeover may take because the machine was busy.
+
+        After a time in which it couldn't run, a leader observes the other clients for a
+        whole lease again (section 5), because it can't know whether they could send
+        heartbeats.
+        """
+        lapses = canary.lapses(began, ended, config["leader_interval_seconds"])
+        again = config["lease_duration_seconds"] * lapses
+        return float(canary.lost(began, ended) + again)
+
+    deliveries = Deliveries(run)
+    by_kind: dict[str, list[Probe]] = defaultdict(list)
+    for probe in probes:
+        by_kind[probe.kind].append(probe)
+    crashes = (("a client crashed", False), ("the leader crashed", True))
+    ways = ((False, ""), (True, ", fan-out")) if fan_out_arns else ((False, ""),)
+    for (kind, led), (fan_out, way) in product(crashes, ways):
+        samples = [
+            sample
+            for probe in by_kind[kind]
+            for sample in deliveries.takeovers(
+                [s for s in probe.shards if (s.stream_arn in fan_out_arns) == fan_out],
+                probe,
+                starved,
+            )
+        ]
+        bound = takeover_bound(config, led=led, fan_out=fan_out)
+        yield timed(f"taken over after {kind}{way}", samples, bound)
+    for kind in ("join", "leave"):
+        moved = (deliveries.hand_overs(probe, canary.lost) for probe in by_kind[kind])
+        samples = [*chain.from_iterable(moved)]
+        yield timed(f"handed over at a {kind}", samples, HAND_OVER, share=0.5)
+    settled = [
+        Sample(probe.ended - probe.began, starved(probe.began, probe.ended))
+        for probe in by_kind["storm over"]
+    ]
+    bound = SETTLED * config["lease_duration_seconds"] / DEFAULT_LEASE
+    yield timed("as planned after a storm", settled, bound)
+    yield Line("all moves, in storms too", in_order(deliveries.all_moves()))
+
+
+def timed(
+    what: str, samples: list[Sample], bound: float, *, share: float = 0.0
+) -> Line:
+    """Return the table's line for durations.
+
+    At most a share of them may exceed the limit by more than the machine's load took.
+    """
+    over = [s for s in samples if s.seconds > bound]
+    late = [s for s in over if s.seconds > bound + s.lost]
+    permitted = f"{bound:.1f} s" + (f" for {1 - share:.0%}" if share else "")
+    return Line(
+        what,
+        in_order(s.seconds for s in samples),
+        permitted + (f" and starvation ({len(over)} over it)" if over else ""),
+        is_kept=len(late) <= share * len(samples),
+        is_doubtful=len(over) > share * len(samples),
+        is_time=True,
+        details=tuple(f"{s.seconds:.2f} s, starved {s.lost:.2f} s" for s in over),
+    )
