@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.exceptions import EventStreamError
 
 from kinesumer.aws import fan_out, stream_consumers
 from kinesumer.aws.fan_out import open_reading_source
@@ -154,13 +153,6 @@ class Events:
         """Wait for the end of the subscription. Raise the error that ended it."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             await asyncio.shield(self._task)
-
-    async def failure(self) -> str:
-        """Wait for the exception that ends the subscription, and return its code."""
-        with pytest.raises(EventStreamError) as caught:
-            await self.end()
-        code: str = caught.value.response["Error"]["Code"]
-        return code
 
     async def stop(self) -> None:
         self._task.cancel()

@@ -106,13 +106,13 @@ async def _run(options: TrialOptions, shards: int, *, plain: bool) -> bool:
         environment = isolated_environment(os.environ)
         try:
             async with Processes(Path(directory), environment, Names()) as processes:
-                trial = Trial(options, processes, screen)
                 info = await processes.start_server(shards)
                 # The requests of this process must not reach real AWS accounts either.
                 os.environ.clear()
                 os.environ.update(processes.environment)
                 async with ClientFactory() as clients:
-                    lines = await trial.run(clients, info.streams)
+                    trial = Trial(options, processes, screen, clients, info.streams)
+                    lines = await trial.run()
         except asyncio.CancelledError:
             if closed:
                 raise closed[0] from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import closing
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -150,7 +150,12 @@ class Trial:
     """One run of a group through the scenario."""
 
     def __init__(
-        self, options: TrialOptions, processes: Processes, screen: Plain | Picture
+        self,
+        options: TrialOptions,
+        processes: Processes,
+        screen: Plain | Picture,
+        clients: ClientFactory,
+        streams: list[TrialStream],
     ) -> None:
         self.faults: list[str] = []  # found during the run
         self.verdict: Verdict
@@ -158,6 +163,8 @@ class Trial:
         self.processes = processes
         self._options = options
         self._screen = screen
+        self._clients, self._streams = clients, streams
+        self._counts = RecordCounts(stream.arn for stream in streams)
         self._started = now()
         self._phase = "starting"
         self._journals: dict[str, Journal] = {}
@@ -165,24 +172,15 @@ class Trial:
         # Recent samples: a time, and the number of records processed by then.
         self._rates: list[tuple[float, int]] = []
         self._spark: SparkProcess | None = None
-        self._counts: RecordCounts
         self._watcher: Watcher
-        self._streams: list[TrialStream]
 
-    async def run(
-        self, clients: ClientFactory, streams: list[TrialStream]
-    ) -> list[str]:
+    async def run(self) -> list[str]:
         """Run the scenario, and return its report. Keep the verdicts."""
-        try:
-            return await self._run(clients, streams)
-        finally:
-            self._screen.close()
+        with closing(self._screen):
+            return await self._run()
 
-    async def _run(
-        self, clients: ClientFactory, streams: list[TrialStream]
-    ) -> list[str]:
-        self._streams = streams
-        self._counts = RecordCounts(stream.arn for stream in streams)
+    async def _run(self) -> list[str]:
+        clients, streams = self._clients, self._streams
         names = self.processes.names
         store = await open_store(clients, names.table)
         await ensure_table(store)
@@ -210,9 +208,8 @@ class Trial:
         )
         self._started = now()
         await self._begin(scenario)
-        async with AsyncExitStack() as stack:
-            observer = asyncio.create_task(self._observe())
-            stack.callback(observer.cancel)
+        observer = asyncio.create_task(self._observe())
+        try:
             await self._produce(opened, scenario)
             self._phase = "catching up"
             await self._catch_up()
@@ -221,6 +218,8 @@ class Trial:
             await self._watcher.look()
             self._collect()
             await self._judge_spark()
+        finally:
+            observer.cancel()
         self._judge(scenario.events)
         verdict = Verdict([*self.verdict.lines, *self.spark_verdict.lines])
         return ["", verdict.text(), "", *conclusion(verdict.faults())]

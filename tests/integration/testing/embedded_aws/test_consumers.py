@@ -6,9 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from aiohttp import ClientPayloadError
-from botocore.eventstream import ChecksumMismatch
-from botocore.exceptions import EventStreamError
 
 from kinesumer.testing import EmbeddedAws, Limits
 from kinesumer.testing.kinesis.subscription import Subscription
@@ -284,28 +281,6 @@ async def test_a_record_that_is_larger_than_an_event_is_sent_alone(
 
 
 # --- faults on demand -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [
-        ("cut", ClientPayloadError),
-        ("exception_event", EventStreamError),
-        ("key", EventStreamError),
-        ("corrupt", ChecksumMismatch),
-    ],
-)
-async def test_a_fault_ends_a_subscription(
-    aws: EmbeddedAws, subscribe: Subscribe, kind: Any, error: type[Exception]
-) -> None:
-    aws.create_stream("orders")
-    events = await subscribe()
-    await events.first(1)
-    aws.fault(kind, count=1)
-    put(aws, b"a")
-    with pytest.raises(error):
-        await events.end()
-    assert events.data_now == []
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1])

@@ -130,20 +130,6 @@ async def test_a_page_can_be_empty_although_there_are_records(
     assert [record["Data"] for record in page["Records"]] == [b"x"]
 
 
-async def test_a_page_can_have_neither_an_iterator_nor_children(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    aws.create_stream("orders")
-    aws.put("orders", b"x")
-    place = await iterator(kinesis)
-    aws.fault("no_iterator", count=1)
-    page = await kinesis.get_records(ShardIterator=place)
-    assert [record["Data"] for record in page["Records"]] == [b"x"]
-    assert not page.keys() & {"NextShardIterator", "ChildShards"}
-    page = await kinesis.get_records(ShardIterator=place)
-    assert page["NextShardIterator"]
-
-
 async def test_latency_delays_one_call_and_not_the_others(
     aws: EmbeddedAws, connect: Any
 ) -> None:
