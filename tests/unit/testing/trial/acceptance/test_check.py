@@ -1,12 +1,19 @@
-"""Test how checks fail, and the reports and costs of acceptance runs."""
+"""Test how checks fail, and the reports, costs and names of acceptance runs."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
+from kinesumer.testing.trial.acceptance.account import (
+    PREFIX,
+    TAG,
+    RunNames,
+    find_leftovers,
+)
 from kinesumer.testing.trial.acceptance.check import (
     Check,
     CheckFailedError,
@@ -119,3 +126,35 @@ def test_a_run_costs_less_than_a_dollar_by_default() -> None:
     full = plan(Options(fan_out=True), has_role=True)
     assert default.dollars < full.dollars < 3
     assert full.minutes < 60
+
+
+# --- names ----------------------------------------------------------------------------
+
+TAGS = {
+    f"{PREFIX}-1-a": {TAG: "1"},
+    f"{PREFIX}-of-somebody-else": {"team": "billing"},
+    f"{PREFIX}-untagged": {},
+    "orders": {TAG: "1"},
+}
+
+
+class Streams:
+    """Streams by name, with their tags."""
+
+    async def names(self, prefix: str) -> list[str]:
+        return [name for name in TAGS if name.startswith(prefix)]
+
+    async def tags(self, name: str) -> dict[str, str]:
+        return TAGS[name]
+
+
+async def test_what_has_the_prefix_and_the_tag_is_left_over() -> None:
+    streams: Any = Streams()
+    assert await find_leftovers(streams) == [f"{PREFIX}-1-a"]
+
+
+def test_each_run_has_names_and_tags_of_its_own() -> None:
+    one, other = RunNames.new(), RunNames.new()
+    assert one.prefix != other.prefix
+    assert one.table.startswith(f"{one.prefix}-")
+    assert one.tags == {TAG: one.run_id}
