@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Self
 
-from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (
     ExpiredIteratorError,
     FatalError,
@@ -42,15 +41,6 @@ from kinesumer.testing.trial.acceptance.resources import ACTIVE_SECONDS, Streams
 
 CONSUMER_CHECKS: list[Check[[Streams, str]]] = []
 check = registrar(CONSUMER_CHECKS)
-
-
-async def until_gone(streams: Streams, consumers: StreamConsumers, name: str) -> None:
-    """Wait until a deregistered consumer is not found any more."""
-    for _ in range(round(ACTIVE_SECONDS)):
-        if await consumers.find(name) is None:
-            return
-        await streams.pause(1)
-    expect(False, f"consumer {name} is still there after its deregistration")
 
 
 # --- consumers ------------------------------------------------------------------------
@@ -99,7 +89,10 @@ async def a_deregistered_consumer_is_gone(streams: Streams, name: str) -> None:
     await consumers.deregister("billing")  # it does not exist
     former = await consumers.require_active("billing")
     await consumers.deregister("billing")
-    await until_gone(streams, consumers, "billing")
+    for _ in range(round(ACTIVE_SECONDS)):
+        if await consumers.find("billing") is None:
+            break
+        await streams.pause(1)
     expect_equal(await consumers.list(), [])
     await streams.pause(1.1)
     again = await consumers.require_active("billing")
