@@ -67,11 +67,6 @@ class IncidentKind(StrEnum):
         # Readers try again after at most half a minute.
         AT_ONCE._replace(quiet_seconds=2 * QUIET_SECONDS),
     )
-    READ_REFUSED = (
-        "read-refused",
-        "Kinesis refuses to read the shard.",
-        "Remove the cause that the error names; the client tries again by itself.",
-    )
     REPEATED_CLAIM = (
         "repeated-claim",
         "The shard is claimed again and again, and is read little or not at all.",

@@ -147,7 +147,7 @@ def test_counts_are_told_a_minute_after_the_first_one(steps: int) -> None:
 
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
-CLAIMS, REFUSED = IncidentKind.REPEATED_CLAIM, IncidentKind.READ_REFUSED
+CLAIMS, ENDS = IncidentKind.REPEATED_CLAIM, IncidentKind.UNCONFIRMED_END
 SHARD = Subject(CLAIMS, ARN, "shardId-1")
 AT_ONCE = [kind for kind in IncidentKind if kind.about.begins_at_once]
 
@@ -185,7 +185,7 @@ def test_notes_about_different_shards_or_kinds_are_not_counted_together() -> Non
     tracker = IncidentTracker()
     for number in range(5):
         assert not note_at(tracker, 1.0, about=SHARD._replace(shard_id=f"{number}"))
-    assert not note_at(tracker, 1.0, about=SHARD._replace(kind=REFUSED))
+    assert not note_at(tracker, 1.0, about=SHARD._replace(kind=ENDS))
 
 
 @pytest.mark.parametrize("kind", AT_ONCE)
@@ -227,11 +227,11 @@ def test_resolving_what_is_not_yet_an_incident_ends_nothing() -> None:
 
 def test_the_kinds_that_matter_most_come_first() -> None:
     tracker = IncidentTracker()
-    note_at(tracker, 0.0, 1.0, 2.0, about=SHARD._replace(kind=REFUSED))
+    note_at(tracker, 0.0, 1.0, 2.0, about=SHARD._replace(kind=ENDS))
     note_at(tracker, 3.0, about=Subject(IncidentKind.KMS, ARN))
     note_at(tracker, 4.0, about=Subject(IncidentKind.CREDENTIALS))
     kinds = [incident.kind for incident in tracker.current()]
-    assert kinds == [IncidentKind.CREDENTIALS, IncidentKind.KMS, REFUSED]
+    assert kinds == [IncidentKind.CREDENTIALS, IncidentKind.KMS, ENDS]
 
 
 def test_an_error_is_one_short_line() -> None:
