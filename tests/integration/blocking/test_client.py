@@ -56,17 +56,6 @@ def taken(client: Blocking, count: int) -> list[bytes]:
     return [record.data for record in itertools.islice(records, count)]
 
 
-def orders(aws: EmbeddedAws, *texts: bytes, shards: int = 1) -> None:
-    """Create the stream "orders", with records of different keys."""
-    aws.create_stream("orders", shards)
-    for text in texts:
-        aws.put("orders", text, f"key {text!r}")
-
-
-def numbers(count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(count)]
-
-
 def test_it_can_do_all_that_the_other_client_can_in_the_same_words() -> None:
     for name, method in inspect.getmembers(Kinesumer, inspect.isfunction):
         if not name.startswith("_") or name == "__init__":
