@@ -16,7 +16,8 @@ from kinesumer.aws.http.connection import (
     Connection,
     MalformedAnswerError,
 )
-from kinesumer.ports import ReservedForAny
+from tests.support.reservations import Room
+from tests.support.transports import Wire
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -38,38 +39,14 @@ def chunked(body: bytes = BODY, size: int = 10_000, trailer: bytes = b"") -> byt
     return head + chunks + b"0\r\n" + trailer + b"\r\n"
 
 
-class Sink(asyncio.Transport):
-    """The other side of a connection, which accepts all data."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.aborted = False
-
-    def write(self, data: object) -> None:
-        pass
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
 async def fed(pieces: list[bytes], *, ends: bool = False) -> Answer:
     """Return what a connection reads from an answer that arrives in pieces."""
     connection = Connection(read_seconds=60)
-    sink = Sink()
-    connection.connection_made(sink)
+    wire = Wire(connection)
     asking = asyncio.ensure_future(connection.ask(ASK))
     await asyncio.sleep(0)
     for piece in pieces:
-        rest = piece
-        while rest and not sink.aborted:
-            reservation = connection.get_buffer(-1)
-            size = min(len(reservation), len(rest))
-            reservation[:size], rest = rest[:size], rest[size:]
-            reservation.release()
-            connection.buffer_updated(size)
+        wire.feed(piece)
     if ends:
         connection.eof_received()
     async with asyncio.timeout(10):
@@ -250,25 +227,6 @@ async def test_what_nobody_asked_for_closes_the_connection() -> None:
 # --- answers that there is no room for yet -------------------------------------------
 
 
-class Room(ReservedForAny):
-    """A memory reservation of some bytes, which grows when the test allows it."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.asked: list[int | None] = []
-        self.may_grow = asyncio.Event()
-
-    def covers(self, size: int | None) -> bool:
-        return size is not None and size <= self.size
-
-    def shrink(self, size: int) -> None:
-        self.size = size
-
-    async def grow(self, size: int | None) -> None:
-        self.asked.append(size)
-        await self.may_grow.wait()
-
-
 def until_closed(body: bytes = BODY) -> bytes:
     """Return an HTTP response that ends when the connection closes."""
     return b"HTTP/1.1 200 OK\r\n\r\n" + body
@@ -309,13 +267,14 @@ async def test_an_answer_waits_in_tcp_until_there_is_room_for_it(
     answer: bytes, asked: int | None
 ) -> None:
     service = Service(answer, closes=b"ength" not in answer[:60])
-    connection, reservation = await connected(service, read_seconds=0.1), Room(100_000)
+    connection, may_grow = await connected(service, read_seconds=0.1), asyncio.Event()
+    reservation = Room(100_000, may_grow.wait)
     asking = asyncio.ensure_future(connection.ask(ASK, reservation))
     await asyncio.sleep(0.25)  # longer than the connection waits for a byte
     assert reservation.asked == [asked]
     assert not asking.done()
     assert service.taken < len(MUCH)
-    reservation.may_grow.set()
+    may_grow.set()
     assert (await asking).body == MUCH
     assert reservation.asked == [asked]
     connection.abort()
@@ -338,7 +297,6 @@ async def test_an_answer_that_there_is_room_for_does_not_wait(answer: bytes) -> 
 
 async def test_an_answer_that_came_whole_with_its_head_waits_all_the_same() -> None:
     connection, reservation = await connected(Service(sized(b"abc"))), Room(2)
-    reservation.may_grow.set()
     for _ in range(2):
         assert (await connection.ask(ASK, reservation)).body == b"abc"
     assert reservation.asked == [3, 3]
@@ -347,7 +305,8 @@ async def test_an_answer_that_came_whole_with_its_head_waits_all_the_same() -> N
 
 
 async def test_a_call_given_up_while_its_answer_waits_closes_the_connection() -> None:
-    connection, reservation = await connected(Service(sized(MUCH))), Room(0)
+    connection = await connected(Service(sized(MUCH)))
+    reservation = Room(wait=asyncio.Event().wait)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await connection.ask(ASK, reservation)
@@ -356,12 +315,12 @@ async def test_a_call_given_up_while_its_answer_waits_closes_the_connection() ->
 
 
 async def test_a_connection_that_breaks_while_its_answer_waits_fails_it() -> None:
-    connection, reservation = await connected(Service(sized(MUCH))), Room(0)
-    asking = asyncio.ensure_future(connection.ask(ASK, reservation))
+    connection, may_grow = await connected(Service(sized(MUCH))), asyncio.Event()
+    asking = asyncio.ensure_future(connection.ask(ASK, Room(wait=may_grow.wait)))
     await asyncio.sleep(0.1)
     connection.abort()
     await connection.lost
-    reservation.may_grow.set()
+    may_grow.set()
     with pytest.raises(ConnectionResetError, match="waited for memory"):
         await asking
 

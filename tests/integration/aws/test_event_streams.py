@@ -35,20 +35,6 @@ def put_to_all(served: FanOutAws, shards: int, text: str) -> None:
         served.aws.put("orders", text.encode(), explicit_hash_key=key)
 
 
-async def readers_of(served: FanOutAws, shards: int) -> list[Reader]:
-    """Read all shards, each by a subscription that has begun."""
-    source = await served.source()
-    readers = [Reader(source, shard_id(number)) for number in range(shards)]
-    for reader in readers:
-        await reader.change()
-    return readers
-
-
-async def stop(readers: list[Reader]) -> None:
-    for reader in readers:
-        await reader.stop()
-
-
 async def test_a_subscription_takes_no_connection_of_those_that_poll(
     environment: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -59,19 +45,6 @@ async def test_a_subscription_takes_no_connection_of_those_that_poll(
             await source.get_records(iterator, 10)
         assert [shard.shard_id for shard in await source.list_shards()] == [FIRST_SHARD]
         source.release(FIRST_SHARD)
-
-
-async def test_streams_have_a_connection_each(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(environment, tmp_path, "tls", shards=3) as served:
-        readers = await readers_of(served, 3)
-        put_to_all(served, 3, "a")
-        for reader in readers:
-            assert await reader.until(1) == ["a"]
-            assert reader.errors == []
-        assert len(served.clients.event_streams._open) == 3
-        await stop(readers)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -88,25 +61,6 @@ async def test_closing_leaves_no_task_of_a_subscription(
             task for task in asyncio.all_tasks() if "Connection.ask" in repr(task)
         ]
         assert not served.clients.event_streams._open
-
-
-async def test_tls_connections_receive_into_one_buffer(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(environment, tmp_path, "tls", shards=3) as served:
-        readers = await readers_of(served, 3)
-        pool = served.clients.event_streams
-        buffers = [
-            connection._transport._ssl_protocol.get_buffer(-1)  # type: ignore[union-attr]
-            for connection in pool._open
-        ]
-        assert [buffer.obj is pool._shared for buffer in buffers] == [True] * 3
-        text = "a" * 3 * RECEIVE_BYTES
-        put_to_all(served, 3, text)
-        for reader in readers:
-            assert await reader.until(1) == [text]
-            assert reader.errors == []
-        await stop(readers)
 
 
 # --- slow readers ---

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kinesumer import Kinesumer
 from kinesumer.aws import stream_consumers
 from kinesumer.aws.http import event_stream
 from kinesumer.aws.stream_consumers import StreamConsumers
@@ -18,10 +19,12 @@ from kinesumer.errors import (
     FatalError,
     StartInFutureError,
     StreamMissingError,
+    StreamRecreatedError,
 )
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import Start, Stream
 from kinesumer.testing.kinesis import service
 from tests.support.subscriptions import (
+    DEADLINE_SECONDS,
     FIRST_SHARD,
     TRANSPORTS,
     FanOutAws,
@@ -124,12 +127,42 @@ async def test_a_deregistered_consumer_is_not_taken_for_an_ended_shard(
         await reader.end()
 
 
-async def test_the_consumer_of_a_recreated_stream_is_gone(served: FanOutAws) -> None:
-    reader = Reader(await served.source())
-    await reader.change()
+def recreate(served: FanOutAws) -> None:
+    """Delete the stream, and create one of the same name with other records."""
     served.aws.advance(2)
     served.aws.delete_stream("orders")
     served.aws.create_stream("orders")
+    served.put("of the new stream")
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+@pytest.mark.parametrize("fault", [None, "cut", "stall", "exception_event"])
+async def test_a_client_ends_when_its_stream_is_recreated(
+    served: FanOutAws, environment: pytest.MonkeyPatch, fault: Any, fallback: bool
+) -> None:
+    environment.setattr(event_stream, "SILENCE_SECONDS", 0.3)
+    served.aws.create_table()
+    served.put("a", "b")
+    stream = Stream("orders", fan_out="billing", fan_out_fallback=fallback)
+    texts = list[str]()
+    async with asyncio.timeout(DEADLINE_SECONDS), Kinesumer("app") as client:
+        with pytest.raises(StreamRecreatedError, match=r"orders .* created again"):
+            async for record in client.consume(stream, start=Start.TRIM_HORIZON):
+                texts.append(record.data.decode())
+                if len(texts) == 2:
+                    if fault is not None:
+                        served.aws.fault(fault, count=1)
+                    recreate(served)
+    assert texts == ["a", "b"]
+
+
+async def test_a_reader_ends_although_the_consumers_name_is_registered_again(
+    served: FanOutAws,
+) -> None:
+    reader = Reader(await served.source())
+    await reader.change()
+    recreate(served)
+    await StreamConsumers(await served.polling()).require_active("billing")
     with pytest.raises((FatalError, StreamMissingError)):
         await reader.end()
 

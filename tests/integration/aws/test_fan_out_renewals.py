@@ -22,8 +22,8 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import FanOutUse, Start
-from kinesumer.ports import ReservedForAny
 from kinesumer.wire.event_stream import Frame
+from tests.support.reservations import Room
 from tests.support.scripted_fan_out import (
     POLLED,
     SHARD,
@@ -113,29 +113,14 @@ async def test_a_shard_that_has_ended_leaves_no_subscription(world: World) -> No
 # --- memory ---
 
 
-class Room(ReservedForAny):
-    """A reservation that grows when the test says so, else has no room."""
-
-    def __init__(self, size: int = 0) -> None:
-        self.size = size
-        self.grows_to = 0
-        self.asked: list[int | None] = []
-
-    def covers(self, size: int | None) -> bool:
-        return size is not None and size <= self.size
-
-    def shrink(self, size: int) -> None:
-        raise NotImplementedError
-
-    async def grow(self, size: int | None) -> None:
-        self.asked.append(size)
-        self.size = self.grows_to
-        if not self.covers(size):
-            raise NoRoomError("the buffer is full")
-
-
 async def test_an_event_waits_for_memory_and_is_kept_meanwhile(world: World) -> None:
-    reader, room = Subscriber(ScriptedCalls()), Room()
+    async def stay_small() -> None:
+        raise NoRoomError("the buffer is full")
+
+    async def become_large() -> None:
+        room.size = 1000
+
+    reader, room = Subscriber(ScriptedCalls()), Room(wait=stay_small)
     iterator = await reader.begin()
     first = event("a", continuation="7")
     for _ in range(2):
@@ -146,7 +131,7 @@ async def test_an_event_waits_for_memory_and_is_kept_meanwhile(world: World) -> 
         with pytest.raises(NoRoomError):
             await reading
     assert room.asked == [len(first.payload)] * 2
-    room.grows_to = 1000
+    room.wait = become_large
     page = await reader.source.get_records(iterator, 1, room)
     assert texts(page) == ["a"]
     assert page.next_iterator

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Stream
-from kinesumer.ports import ReservedForAny
 from tests.integration.aws.stub import AwsStub
+from tests.support.reservations import Room
 from tests.support.tls_front import make_certificate
 
 EMPTY = b'{"Records":[],"NextShardIterator":"y","MillisBehindLatest":0}'
@@ -265,22 +266,13 @@ async def test_over_tls_too_an_answer_waits_for_room(
     context, path = certified(tmp_path)
     trusting = ssl.create_default_context(cafile=path)
 
-    class Room(ReservedForAny):
-        def covers(self, size: int | None) -> bool:
-            return size == len(EMPTY)
-
-        def shrink(self, size: int) -> None:
-            assert size == len(EMPTY)
-
-        async def grow(self, size: int | None) -> None:
-            assert size == len(LARGE)
-            await asyncio.sleep(0.2)
-
     async with started(context) as server:
         place = Address("localhost", server.port, trusting)
         for server.body in (EMPTY, LARGE, LARGE, EMPTY):
-            answer = await connections.send(place, ASK, Room())
+            room = Room(len(EMPTY), partial(asyncio.sleep, 0.2))
+            answer = await connections.send(place, ASK, room)
             assert answer.body == server.body
+            assert room.asked == [len(LARGE)] * (server.body == LARGE)
         assert len(server.peers) == 1
 
 
