@@ -12,15 +12,11 @@ import pytest
 from aiobotocore.session import AioSession
 
 from kinesumer import (
-    AccessDeniedError,
     Config,
     Kinesumer,
-    Producer,
-    Record,
     Start,
     blocking,
 )
-from kinesumer.handlers import RetryPolicy, failure_policy
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import DEFAULT_ACCOUNT
 from tests.support.aws_keys import KeyFile
@@ -112,20 +108,6 @@ async def test_a_client_outlives_a_long_time_without_keys(
     assert "the incident 'credentials' is over" in caplog.text
 
 
-async def test_keys_that_are_wrong_at_the_start_end_the_client(
-    kinesumer_aws: EmbeddedAws, file: KeyFile
-) -> None:
-    kinesumer_aws.create_stream("orders")
-    kinesumer_aws.replace_keys()
-    async with Kinesumer("app", config=QUICK) as client:
-        with pytest.raises(AccessDeniedError, match="doesn't accept the credentials"):
-            await anext(client.consume("orders"))
-        file.write(kinesumer_aws.account())
-        kinesumer_aws.put("orders", b"x", "key")
-        records = client.consume("orders", start=Start.TRIM_HORIZON)
-        assert (await anext(records)).data == b"x"
-
-
 async def test_a_failed_renewal_is_shown_while_the_keys_are_valid(
     pod: EmbeddedAws, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,48 +171,3 @@ def test_blocking_clients_share_a_session_whose_keys_are_renewed_again_and_again
     assert not errors
     assert min(counts) > 50
     assert pod.journal.count("sts", "AssumeRoleWithWebIdentity") > 9
-
-
-async def test_a_producer_puts_on_while_its_keys_are_replaced(
-    kinesumer_aws: EmbeddedAws, file: KeyFile
-) -> None:
-    kinesumer_aws.create_stream("orders")
-    async with asyncio.timeout(60), Producer("orders") as producer:
-        await (await producer.put(b"0", partition_key="key"))
-        timer = file.rotate(1.5)
-        await (await producer.put(b"1", partition_key="key"))
-        assert not timer.is_alive()
-        file.rotate(0.0)
-        await (await producer.put(b"2", partition_key="key"))
-
-
-async def test_a_dead_letter_waits_for_keys_that_are_replaced(
-    kinesumer_aws: EmbeddedAws, file: KeyFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    once = RetryPolicy(max_attempts=1, max_delay_seconds=0.5)
-    monkeypatch.setattr(failure_policy, "PUT_RETRIES", once)
-    kinesumer_aws.create_stream("orders")
-    kinesumer_aws.create_stream("letters")
-    for number in range(2):
-        kinesumer_aws.put("orders", b"%d" % number, "key")
-
-    async def handle(record: Record) -> None:
-        if record.data == b"1":
-            file.rotate(1.0)
-        raise ValueError(record.data)
-
-    async with asyncio.timeout(60), Kinesumer("app", config=QUICK) as client:
-        run = asyncio.create_task(
-            client.run(
-                "orders",
-                handle,
-                start=Start.TRIM_HORIZON,
-                dead_letters="kinesis:letters",
-                retries=RetryPolicy(max_attempts=1),
-            )
-        )
-        while kinesumer_aws.journal.count("kinesis", "PutRecords") < 3:
-            assert not run.done(), run.exception()
-            await asyncio.sleep(0.1)
-        await client.leave()
-        await run

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
-from operator import contains
 
 import pytest
 
@@ -85,16 +83,3 @@ async def test_only_the_stream_waits_until_its_key_can_be_used(
     assert code in caplog.text or "access denied" in caplog.text
     assert "'kms' is over" in caplog.text
     assert "shards move to other clients" not in caplog.text
-
-
-async def test_a_key_that_becomes_unusable_while_it_is_read_loses_nothing(
-    kinesumer_aws: EmbeddedAws,
-) -> None:
-    aws = kinesumer_aws
-    aws.create_stream("orders")
-    async with consuming(Stream("orders")) as data:
-        for number in range(5):
-            aws.put("orders", b"%d" % number, "key")
-            await until(partial(contains, data, str(number)))
-            aws.fault("key", resource="orders", count=2)
-        assert data == [str(number) for number in range(5)]
