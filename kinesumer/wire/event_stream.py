@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from enum import IntEnum
 from typing import NamedTuple
 from zlib import crc32
 
@@ -36,32 +35,10 @@ MAX_FRAME_BYTES = 24 * 1024 * 1024
 MAX_HEADERS_BYTES = 16 * 1024
 
 
-class _Header(IntEnum):
-    """The types of a header's value."""
-
-    TRUE = 0
-    FALSE = 1
-    BYTE = 2
-    SHORT = 3
-    INTEGER = 4
-    LONG = 5
-    BYTES = 6
-    STRING = 7
-    TIMESTAMP = 8
-    UUID = 9
-
-
-_FIXED_SIZES: dict[int, int] = {
-    _Header.TRUE: 0,
-    _Header.FALSE: 0,
-    _Header.BYTE: 1,
-    _Header.SHORT: 2,
-    _Header.INTEGER: 4,
-    _Header.LONG: 8,
-    _Header.TIMESTAMP: 8,
-    _Header.UUID: 16,
-}
-_TEXTS = _Header.BYTES, _Header.STRING  # their values begin with a length
+# The size of a header's value by its type: true, false, a byte, a short, an integer, a
+# long, bytes, a text, a timestamp and a UUID. None if the value begins with its size.
+_SIZES = (0, 0, 1, 2, 4, 8, None, None, 8, 16)
+_TEXT = 7
 
 
 class Frame(NamedTuple):
@@ -157,14 +134,14 @@ def _decode_headers(encoded: bytes) -> dict[str, str]:
             name_end = at + 1 + encoded[at]
             name, kind = encoded[at + 1 : name_end], encoded[name_end]
             at = name_end + 1
-            if kind in _FIXED_SIZES:
-                at += _FIXED_SIZES[kind]
-                continue
-            if kind not in _TEXTS:
+            if kind >= len(_SIZES):
                 raise _corrupt(f"a header has the unknown type {kind}")
+            if (size := _SIZES[kind]) is not None:
+                at += size
+                continue
             first = at + _LENGTH.size
             at = first + _LENGTH.unpack_from(encoded, at)[0]
-            if kind == _Header.STRING:
+            if kind == _TEXT:
                 headers[name.decode()] = encoded[first:at].decode()
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise _corrupt(f"a header is malformed ({error})") from error

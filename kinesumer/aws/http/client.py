@@ -12,9 +12,9 @@ from __future__ import annotations
 import io
 import ssl
 import time
-from collections.abc import Callable
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -35,7 +35,7 @@ from kinesumer.wire import cbor
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
-
+T = TypeVar("T")
 SUBSCRIBE = "SubscribeToShard"
 LARGE_BYTES = 1 << 20
 # The key under which ``Service.keep_body()`` adds the body to botocore's result.
@@ -102,17 +102,17 @@ class Route:
         self.address: Address = Address(parts.hostname or "", port, tls)
         self._path = parts.path or "/"
 
-    async def send(
-        self, request: SignedRequest, reservation: Reservation | None
-    ) -> Answer:
-        """Send a request and return its response. Raise OSError if that fails."""
-        try:
-            return await self._opened.connections.send(
-                self.address, request.encode(), reservation=reservation
-            )
-        except OSError as error:
-            error.add_note(self.address.url)  # for the library's error
-            raise
+    async def send(self, request: bytes, reservation: Reservation | None) -> Answer:
+        """Send a request and return its response.
+
+        Raise OSError if that fails, and RefusedError if the status is not 200.
+        """
+        answer = await self._opened.connections.send(
+            self.address, request, reservation=reservation
+        )
+        if answer.status != 200:
+            raise RefusedError(answer.status, answer.body)
+        return answer
 
     async def sign(
         self, target: str, body: bytes, now: float, content_type: str = CONTENT_TYPE
@@ -159,27 +159,33 @@ class DirectCalls:
             body, content_type = cbor.encode(arguments), cbor.CONTENT_TYPE
         else:
             body, content_type = _encode(arguments), self._service.content_type
-        return await self._send(route, operation, body, content_type, reservation)
+        send = partial(route.send, reservation=reservation)
+        return await self._sign(route, operation, body, content_type, send)
 
-    async def _send(
+    async def _sign(
         self,
         route: Route,
         operation: str,
         body: bytes,
         content_type: str,
-        reservation: Reservation | None,
-    ) -> Answer:
-        """Send a request, and send it once more if there are other keys."""
+        send: Callable[[bytes], Awaitable[T]],
+    ) -> T:
+        """Sign and send a request, and once more if there are other keys."""
         target, keys = f"{self._service.target}.{operation}", self._opened.keys
         is_repeated = False
         while True:
             request = await route.sign(target, body, self._now(), content_type)
-            answer = await route.send(request, reservation)
-            if answer.status == 200:
+            try:
+                answer = await send(request.encode())
+            except RefusedError as refused:
+                error = refusal(operation, refused.status, refused.body)
+            except OSError as broken:
+                broken.add_note(route.address.url)  # for the library's error
+                raise
+            else:
                 if not keys.works:
                     keys.accept()
                 return answer
-            error = refusal(operation, answer.status, answer.body)
             if is_repeated or not await keys.replaces(error, request.key_id):
                 raise error
             is_repeated = True
@@ -283,25 +289,10 @@ class KinesisCalls(DirectCalls):
         settings do not permit direct calls.
         """
         route = await self._subscription_route(arguments)
-        body, target = _encode(arguments), f"{KINESIS.target}.{SUBSCRIBE}"
-        address, keys = route.address, self._opened.keys
-        is_repeated = False
-        while True:
-            request = await route.sign(target, body, self._now())
-            try:
-                stream = await pool.open(address, request.encode())
-            except RefusedError as answer:
-                error = refusal(SUBSCRIBE, answer.status, answer.body)
-                if is_repeated or not await keys.replaces(error, request.key_id):
-                    raise error from answer
-                is_repeated = True
-            except OSError as broken:
-                broken.add_note(address.url)
-                raise
-            else:
-                if not keys.works:
-                    keys.accept()
-                return stream
+        send = partial(pool.open, route.address)
+        return await self._sign(
+            route, SUBSCRIBE, _encode(arguments), CONTENT_TYPE, send
+        )
 
     async def require_subscriptions(self, arguments: dict[str, object]) -> None:
         """Raise ConfigurationError if the user's settings prevent ``subscribe()``."""

@@ -94,7 +94,7 @@ class FrameQueue:
 
 
 class RefusedError(Exception):
-    """The server refused a subscription, with a status and a body."""
+    """The server refused a request, with a status and a body."""
 
     status: int
     body: bytes | bytearray
