@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,28 @@ class Seconds:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Caller:
+    """A call of a client, the client's clock, and what it reports of its keys."""
+
+    def __init__(self, call: Call, seconds: Seconds, reports: list[str]) -> None:
+        self._call, self.seconds, self.reports = call, seconds, reports
+
+    async def __call__(self) -> None:
+        await self._call()
+
+
+@asynccontextmanager
+async def calling(
+    aws: AwsStub, name: str = "GetRecords", session: object = None, **options: Any
+) -> AsyncIterator[Caller]:
+    """Open a client that can make a call. It has made none yet."""
+    seconds, reports = Seconds(), list[str]()
+    async with ClientFactory(
+        session, now=seconds, on_trouble=reports.append, **options
+    ) as clients:
+        yield Caller(await open_call(aws, clients, name), seconds, reports)
 
 
 class ProfileKeys:

@@ -25,8 +25,8 @@ from tests.support.aws_keys import (
     SUMMARY,
     ProfileKeys,
     Seconds,
+    calling,
     metadata,
-    open_call,
     refused,
     session_of,
     until,
@@ -67,8 +67,7 @@ CALLS = [
 async def test_a_call_that_aws_refuses_is_repeated_with_the_keys_in_the_file(
     aws: AwsStub, file: ProfileKeys, name: str, code: str
 ) -> None:
-    async with ClientFactory() as clients:
-        call = await open_call(aws, clients, name)
+    async with calling(aws, name) as call:
         await call()
         file.write("B")
         aws.refused_keys["A"] = code
@@ -135,42 +134,39 @@ async def test_a_profile_assumes_its_role_with_the_keys_that_were_replaced(
 async def test_calls_are_repeated_until_the_file_has_other_keys(
     aws: AwsStub, file: ProfileKeys, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seconds, reports = Seconds(), list[str]()
-    async with ClientFactory(now=seconds, on_trouble=reports.append) as clients:
-        call = await open_call(aws, clients, name)
+    async with calling(aws, name) as call:
         await call()
         aws.refused_keys["A"] = EXPIRED
-        seconds.now += 100
+        call.seconds.now += 100
         await refused(call)
-        seconds.now += 40
+        call.seconds.now += 40
         assert "for 40 s (ExpiredToken" in str(await refused(call))
         file.write("B")
-        seconds.now += 40
+        call.seconds.now += 40
         await call()
     assert aws.keys(name)[-1] == "B"
-    assert "AWS has refused the credentials of the session" in reports[0]
-    assert reports[-1] == ""
+    assert "AWS has refused the credentials of the session" in call.reports[0]
+    assert call.reports[-1] == ""
     assert "work again after 80 s" in caplog.text
 
 
 async def test_a_source_that_has_the_refused_keys_is_asked_with_pauses(
     aws: AwsStub, file: ProfileKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds, reads = Seconds(), list[float]()
-    async with ClientFactory(now=seconds) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    reads = list[float]()
+    async with calling(aws) as call:
         await call()
         aws.refused_keys["A"] = EXPIRED
         load = AioSession.get_component
 
         def count(self: AioSession, name: str) -> Any:
             if name == "credential_provider":
-                reads.append(seconds.now)
+                reads.append(call.seconds.now)
             return load(self, name)
 
         monkeypatch.setattr(AioSession, "get_component", count)
         for _ in range(1200):
-            seconds.now += 0.1
+            call.seconds.now += 0.1
             await refused(call)
     assert 24 <= len(reads) <= 60
 
@@ -188,16 +184,14 @@ async def test_a_source_that_has_the_refused_keys_is_asked_with_pauses(
 async def test_a_file_that_is_being_written_is_read_again(
     aws: AwsStub, file: ProfileKeys, content: str
 ) -> None:
-    seconds = Seconds()
-    async with ClientFactory(now=seconds) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    async with calling(aws) as call:
         await call()
         aws.refused_keys["A"] = EXPIRED
         file.path.write_text(content)
-        seconds.now += 100
+        call.seconds.now += 100
         await refused(call)
         file.write("B")
-        seconds.now += 40
+        call.seconds.now += 40
         await call()
     assert aws.keys("GetRecords") == ["A", "A", "A", "B"]
 
@@ -211,13 +205,11 @@ async def test_while_a_file_is_being_written_nobody_elses_keys_are_used(
     config.write_text(
         "[default]\naws_access_key_id=OTHER\naws_secret_access_key=secret"
     )
-    seconds = Seconds()
-    async with ClientFactory(now=seconds) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    async with calling(aws) as call:
         await call()
         aws.refused_keys["A"] = EXPIRED
         file.path.write_text("")
-        seconds.now += 100
+        call.seconds.now += 100
         error = await refused(call)
     assert "shared-credentials-file: it gives none, and config-file gives" in str(error)
     assert set(aws.keys("GetRecords")) == {"A"}
@@ -232,8 +224,7 @@ async def test_keys_that_never_worked_are_an_error_that_says_what_to_do(
     aws: AwsStub, file: ProfileKeys, name: str, code: str
 ) -> None:
     aws.refused_keys["A"] = code
-    async with ClientFactory() as clients:
-        call = await open_call(aws, clients, name)
+    async with calling(aws, name) as call:
         text = "renew them" if code == EXPIRED else "doesn't accept the credentials"
         with pytest.raises(AccessDeniedError, match=text):
             await call()
@@ -257,15 +248,13 @@ async def test_a_part_of_a_running_program_waits_for_keys_from_the_start(
 ) -> None:
     """A worker of Spark may start between the end of old keys and the new file."""
     file.path.write_text("")
-    seconds = Seconds()
-    async with ClientFactory(now=seconds, trusted=True) as clients:
-        call = await open_call(aws, clients, name)
+    async with calling(aws, name, trusted=True) as call:
         assert "no AWS credentials yet" in str(await refused(call))
         file.write("A")
         aws.refused_keys["A"] = EXPIRED
         await refused(call)
         file.write("B")
-        seconds.now += 100
+        call.seconds.now += 100
         await call()
 
 
@@ -279,7 +268,7 @@ async def test_a_part_of_a_running_program_waits_for_keys_from_the_start(
 async def test_an_agent_that_fails_or_gives_expired_keys_is_asked_again(
     aws: AwsStub, error: Exception | None
 ) -> None:
-    seconds, reports, asked = Seconds(), list[str](), 0
+    asked = 0
 
     async def fetch() -> dict[str, str]:
         nonlocal asked
@@ -291,39 +280,32 @@ async def test_an_agent_that_fails_or_gives_expired_keys_is_asked_again(
         return metadata("OLD", -5)
 
     session = session_of(fetch, 1000)
-    async with ClientFactory(
-        session, now=seconds, on_trouble=reports.append
-    ) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    async with calling(aws, session=session) as call:
         await call()
-        seconds.now += 550
-        await until(lambda: asked == 1 and reports, call)
-        seconds.now += 40
+        call.seconds.now += 550
+        await until(lambda: asked == 1 and call.reports, call)
+        call.seconds.now += 40
         await until(lambda: asked == 2, call)
-        seconds.now += 40
+        call.seconds.now += 40
         await until(lambda: "KEY1" in aws.keys("GetRecords"), call)
     assert set(aws.keys("GetRecords")) == {"KEY0", "KEY1"}
-    assert reports[-1] == ""
+    assert call.reports[-1] == ""
 
 
 async def test_a_source_that_never_answers_delays_no_call(
     aws: AwsStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kinesumer.aws.credentials.FETCH_SECONDS", 0.05)
-    seconds, reports = Seconds(), list[str]()
 
     async def fetch() -> dict[str, str]:
         await asyncio.Event().wait()
         raise AssertionError
 
     session = session_of(fetch, 1000)
-    async with ClientFactory(
-        session, now=seconds, on_trouble=reports.append
-    ) as clients:
-        call = await open_call(aws, clients, "GetRecords")
-        seconds.now += 600
-        await until(lambda: reports, call)
-    assert "no answer in time" in reports[0]
+    async with calling(aws, session=session) as call:
+        call.seconds.now += 600
+        await until(lambda: call.reports, call)
+    assert "no answer in time" in call.reports[0]
 
 
 async def test_a_process_that_gives_no_json_is_a_credentials_error_at_the_start(
@@ -349,8 +331,7 @@ async def test_a_refused_call_waits_only_a_moment_for_a_source_that_hangs(
         await goes_on.wait()
         return metadata("KEY1", 1000)
 
-    async with ClientFactory(session_of(fetch, 1000)) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    async with calling(aws, session=session_of(fetch, 1000)) as call:
         await call()
         aws.refused_keys["KEY0"] = EXPIRED
         for _ in range(3):

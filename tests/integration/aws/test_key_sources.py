@@ -14,14 +14,12 @@ from unittest.mock import Mock
 import pytest
 from aiobotocore.session import AioSession
 
-from kinesumer.aws.session import ClientFactory
 from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     EXPIRED,
     LIFETIME,
     ROLE,
-    Seconds,
-    open_call,
+    calling,
     refused,
     until,
 )
@@ -62,14 +60,12 @@ def keys_for(seconds: float) -> dict[str, str]:
 
 async def check_failing_renewal(aws: AwsStub, fail: Callable[[], object]) -> None:
     """Check that no call fails although a source of keys for 1,000 s fails."""
-    seconds, reports = Seconds(), list[str]()
-    async with ClientFactory(now=seconds, on_trouble=reports.append) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    async with calling(aws) as call:
         await call()
         fail()
-        seconds.now += 550
-        await until(lambda: reports, call)
-    assert "could not be renewed" in reports[0]
+        call.seconds.now += 550
+        await until(lambda: call.reports, call)
+    assert "could not be renewed" in call.reports[0]
     assert set(aws.keys("GetRecords")) == {"KEY1"}
 
 
@@ -142,18 +138,14 @@ async def test_a_code_of_mfa_is_asked_for_only_once(aws: AwsStub, config: Path) 
     session = AioSession(profile="x")
     provider = session.get_component("credential_provider").get_provider("assume-role")
     provider._prompter = asked
-    seconds, reports = Seconds(), list[str]()
-    async with ClientFactory(
-        session, now=seconds, on_trouble=reports.append
-    ) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    async with calling(aws, session=session) as call:
         await call()
-        seconds.now += 550
-        await until(lambda: reports, call)
+        call.seconds.now += 550
+        await until(lambda: call.reports, call)
         aws.refused_keys["ROLE1"] = EXPIRED
-        seconds.now += 550
+        call.seconds.now += 550
         await refused(call)
-    assert "MFA" in reports[0]
+    assert "MFA" in call.reports[0]
     assert asked.call_count == 1
 
 
@@ -189,45 +181,41 @@ def pod(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> Path:
 async def test_no_call_fails_while_sts_refuses_to_renew_keys_that_are_valid(
     aws: AwsStub, pod: Path, code: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seconds, reports = Seconds(), list[str]()
-    async with ClientFactory(now=seconds, on_trouble=reports.append) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    async with calling(aws) as call:
         await call()
         aws.forget(WEB)
         aws.refuse_role(code, "no", status, WEB)
         for _ in range(3):
-            seconds.now += 200
+            call.seconds.now += 200
             await call()
-        await until(lambda: reports, call)
-        assert "could not be renewed" in reports[0]
-        assert code in reports[0]
+        await until(lambda: call.reports, call)
+        assert "could not be renewed" in call.reports[0]
+        assert code in call.reports[0]
         aws.forget(WEB)
         aws.assume_role(LIFETIME, WEB)
-        seconds.now += 31
+        call.seconds.now += 31
         await until(lambda: len(set(aws.keys("GetRecords"))) == 2, call)
-    assert reports[-1] == ""
+    assert call.reports[-1] == ""
     assert "the keys in use expire in" in caplog.text
 
 
 async def test_calls_wait_for_keys_when_those_in_use_have_expired(
     aws: AwsStub, pod: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seconds = Seconds()
-    async with ClientFactory(now=seconds) as clients:
-        call = await open_call(aws, clients, "GetRecords")
+    async with calling(aws) as call:
         await call()
         aws.forget(WEB)
         aws.refuse_role("IDPCommunicationError", "no answer", 400, WEB)
         [key] = aws.keys("GetRecords")
         aws.refused_keys[key] = EXPIRED
-        seconds.now += 1100
+        call.seconds.now += 1100
         for _ in range(3):
-            seconds.now += 31
+            call.seconds.now += 31
             error = str(await refused(call))
         assert "IDPCommunicationError: no answer" in error
         assert "for 62 s" in error
         aws.forget(WEB)
         aws.assume_role(LIFETIME, WEB)
-        seconds.now += 31
+        call.seconds.now += 31
         await call()
     assert "work again" in caplog.text
