@@ -36,16 +36,6 @@ pytestmark = pytest.mark.pinned
 SHARD = "shardId-000000000000"
 
 
-async def test_describe_tells_what_kinesis_tells(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    aws.answer("DescribeStreamSummary", SUMMARY)
-    info = await source.describe()
-    assert info[:4] == (ARN, "ACTIVE", 1700000000.25, 48)
-    assert info.max_record_bytes == 10 * 1024 * 1024
-    assert info.now == pytest.approx(info.now // 1)
-
-
 async def test_once_known_the_arn_is_sent_in_place_of_the_name(
     aws: AwsStub, source: KinesisSource
 ) -> None:
@@ -184,7 +174,6 @@ async def test_a_start_by_time_may_be_early_by_a_millisecond_but_never_late(
     [
         ("ProvisionedThroughputExceededException", 400, ShardThrottledError),
         ("LimitExceededException", 400, SourceThrottledError),
-        ("KMSThrottlingException", 400, KeyThrottledError),
         ("Anything", 429, SourceThrottledError),
         ("InternalFailure", 500, SourceUnavailableError),
         ("InternalFailureException", 500, SourceUnavailableError),
@@ -192,11 +181,6 @@ async def test_a_start_by_time_may_be_early_by_a_millisecond_but_never_late(
         ("Anything", 502, SourceUnavailableError),
         ("ExpiredIteratorException", 400, ExpiredIteratorError),
         ("AccessDeniedException", 400, AccessDeniedError),
-        ("KMSAccessDeniedException", 400, KeyDeniedError),
-        ("KMSDisabledException", 400, KeyUnavailableError),
-        ("KMSInvalidStateException", 400, KeyUnavailableError),
-        ("KMSNotFoundException", 400, KeyUnavailableError),
-        ("KMSOptInRequired", 400, KeyUnavailableError),
         ("InvalidArgumentException", 400, FatalError),
     ],
 )
@@ -235,25 +219,33 @@ async def test_a_denial_names_action_and_stream_and_why(
 
 
 @pytest.mark.parametrize(
-    ("code", "remedy"),
+    ("code", "error", "remedy"),
     [
-        ("KMSAccessDeniedException", "kms:Decrypt to read, kms:GenerateDataKey to put"),
-        ("KMSDisabledException", "enable the stream's key"),
-        ("KMSInvalidStateException", "cancel the deletion of the stream's key"),
-        ("KMSNotFoundException", "choose another key for the stream"),
-        ("KMSOptInRequired", "activate KMS"),
-        ("KMSThrottlingException", "quota of KMS requests"),
+        (
+            "KMSAccessDeniedException",
+            KeyDeniedError,
+            "kms:Decrypt to read, kms:GenerateDataKey to put",
+        ),
+        ("KMSDisabledException", KeyUnavailableError, "enable the stream's key"),
+        ("KMSInvalidStateException", KeyUnavailableError, "cancel the deletion of the"),
+        ("KMSNotFoundException", KeyUnavailableError, "choose another key for the"),
+        ("KMSOptInRequired", KeyUnavailableError, "activate KMS"),
+        ("KMSThrottlingException", KeyThrottledError, "quota of KMS requests"),
     ],
 )
-async def test_each_problem_of_a_key_has_a_remedy_of_its_own(
-    aws: AwsStub, source: KinesisSource, code: str, remedy: str
+async def test_each_problem_of_a_key_has_a_class_and_a_remedy_of_its_own(
+    aws: AwsStub,
+    source: KinesisSource,
+    code: str,
+    error: type[KinesumerError],
+    remedy: str,
 ) -> None:
     aws.refuse("GetRecords", code, "what KMS says")
-    with pytest.raises((KeyUnavailableError, KeyThrottledError)) as raised:
+    with pytest.raises(error) as raised:
         await source.get_records("x", 10)
-    assert "kinesis:GetRecords on" in str(raised.value)
-    assert f"{code}: what KMS says" in str(raised.value)
-    assert remedy in str(raised.value)
+    assert type(raised.value) is error
+    for part in ("kinesis:GetRecords on orders", f"{code}: what KMS says", remedy):
+        assert part in str(raised.value)
 
 
 async def test_a_denied_put_names_the_key_and_what_kms_denies(

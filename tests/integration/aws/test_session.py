@@ -24,25 +24,11 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StoreUnavailableError,
 )
-from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
+from tests.support.aws_keys import KEY, ROLE
 
 pytestmark = pytest.mark.pinned
-
-ROLE = "arn:aws:iam::210987654321:role/reader"
-KEY = Key("group#app", "group")
-
-
-async def test_an_own_session_takes_everything_from_the_environment(
-    aws: AwsStub, clients: ClientFactory
-) -> None:
-    aws.answer("GetItem", {})
-    store = await open_store(clients, "table")
-    assert await store.get(KEY) is None
-    [seen] = aws.seen
-    assert seen.access_key == "OWN"
-    assert "kinesumer/" in seen.user_agent
 
 
 @pytest.mark.parametrize("session", [BotocoreSession(), object(), "session"])
@@ -55,40 +41,39 @@ async def test_what_is_no_asynchronous_session_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("unset", "message"),
+    ("variables", "error", "message"),
     [
-        (["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "no AWS credentials: set"),
-        (["AWS_SECRET_ACCESS_KEY"], "AWS_SECRET_ACCESS_KEY"),
-        (["AWS_DEFAULT_REGION"], "no AWS region"),
+        (
+            {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+            CredentialsError,
+            "no AWS credentials: set",
+        ),
+        ({"AWS_SECRET_ACCESS_KEY": ""}, CredentialsError, "AWS_SECRET_ACCESS_KEY"),
+        ({"AWS_DEFAULT_REGION": ""}, CredentialsError, "no AWS region"),
+        ({"AWS_PROFILE": "nobody"}, CredentialsError, "nobody"),
+        (
+            {"AWS_ENDPOINT_URL": "localhost:4566/ x"},
+            ConfigurationError,
+            "localhost:4566",
+        ),
     ],
 )
-async def test_what_the_environment_lacks_is_reported_in_one_line(
-    aws: AwsStub, environment: pytest.MonkeyPatch, unset: list[str], message: str
+async def test_what_the_environment_lacks_or_says_wrongly_is_reported_in_one_line(
+    aws: AwsStub,
+    environment: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    error: type[Exception],
+    message: str,
 ) -> None:
-    for name in unset:
-        environment.delenv(name)
+    for name, value in variables.items():
+        if value:
+            environment.setenv(name, value)
+        else:
+            environment.delenv(name)
     async with ClientFactory() as clients:
-        with pytest.raises(CredentialsError, match=message) as raised:
+        with pytest.raises(error, match=message) as raised:
             await open_store(clients, "table")
     assert "\n" not in str(raised.value)
-
-
-async def test_an_unknown_profile_is_reported(
-    aws: AwsStub, environment: pytest.MonkeyPatch
-) -> None:
-    environment.setenv("AWS_PROFILE", "nobody")
-    async with ClientFactory() as clients:
-        with pytest.raises(CredentialsError, match="nobody"):
-            await open_store(clients, "table")
-
-
-async def test_a_malformed_endpoint_is_a_configuration_error(
-    aws: AwsStub, environment: pytest.MonkeyPatch
-) -> None:
-    environment.setenv("AWS_ENDPOINT_URL", "localhost:4566/ x")
-    async with ClientFactory() as clients:
-        with pytest.raises(ConfigurationError, match="localhost:4566"):
-            await open_store(clients, "table")
 
 
 async def test_a_services_own_endpoint_wins(
@@ -131,21 +116,6 @@ async def test_clients_are_shared_by_region_and_role(
 
 
 # --- another thread ------------------------------------------------------------------
-
-
-async def test_a_loan_works_on_another_threads_loop_while_this_one_is_blocked(
-    aws: AwsStub, clients: ClientFactory
-) -> None:
-    aws.answer("GetItem", {})
-    loan = await clients.lend()
-
-    async def other_loop() -> None:
-        async with open_borrowed_store(loan, "table") as store:
-            await store.get(KEY)
-            await store.get(KEY)
-
-    await asyncio.to_thread(lambda: asyncio.run(other_loop()))
-    assert aws.keys("GetItem") == ["OWN", "OWN"]
 
 
 class RenewedCredentials(AioCredentials):  # type: ignore[misc]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kinesumer.aws.stream_consumers import (
@@ -27,60 +29,11 @@ MISSING = None
 REGISTERED: dict[str, object] = {}
 
 
-async def test_a_consumer_is_registered_once_and_waited_for_until_it_is_active(
-    world: World,
-) -> None:
-    calls = ScriptedCalls()
-    calls.answers.extend([MISSING, REGISTERED, CREATING, CREATING])
-    found = await StreamConsumers(calls).require_active("billing")
-    assert (found.arn, found.status) == (consumer_arn(), "ACTIVE")
-    assert calls.consumer_calls == [DESCRIBE, REGISTER, *[DESCRIBE] * 3]
-
-
-async def test_a_consumer_that_is_being_deleted_is_waited_for_and_registered_again(
-    world: World,
-) -> None:
-    calls = ScriptedCalls()
-    deleting = {"ConsumerDescription": described("DELETING")}
-    calls.answers.extend([deleting, MISSING, REGISTERED])
-    found = await StreamConsumers(calls).require_active("billing")
-    assert found.status == "ACTIVE"
-    assert calls.consumer_calls == [DESCRIBE, DESCRIBE, REGISTER, DESCRIBE]
-
-
-async def test_a_consumer_that_is_never_active_ends_the_wait(world: World) -> None:
-    calls = ScriptedCalls()
-    calls.status = "CREATING"
-    began = world.loop.time()
-    with pytest.raises(FatalError, match="is CREATING after 60 s instead of ACTIVE"):
-        await StreamConsumers(calls).require_active("billing")
-    assert ACTIVE_SECONDS <= world.loop.time() - began < ACTIVE_SECONDS + 5
-
-
-async def test_a_registered_consumer_that_is_never_listed_ends_the_wait(
-    world: World,
-) -> None:
-    calls = ScriptedCalls()
-    calls.answers.extend([MISSING, REGISTERED, *[MISSING] * 200])
-    with pytest.raises(FatalError, match="is missing after"):
-        await StreamConsumers(calls).require_active("billing")
-    assert calls.consumer_calls.count(REGISTER) == 1
-
-
-async def test_a_kinesis_that_answers_again_is_waited_for(world: World) -> None:
-    calls = ScriptedCalls()
-    calls.answers.extend(SourceUnavailableError("timed out") for _ in range(20))
-    assert (await StreamConsumers(calls).require_active("billing")).status == "ACTIVE"
-
-
-async def test_a_kinesis_that_does_not_answer_ends_the_wait(world: World) -> None:
-    calls = ScriptedCalls()
-    calls.answers.extend(SourceUnavailableError("timed out") for _ in range(200))
-    with pytest.raises(SourceUnavailableError, match="timed out"):
-        await StreamConsumers(calls).require_active("billing")
-
-
-# --- the quota ---
+DELETING = {"ConsumerDescription": described("DELETING")}
+THROTTLED = SourceThrottledError("LimitExceededException")
+# In the mode On-demand Advantage, a stream may have 50 consumers.
+TOO_FAST = SourceThrottledError("LimitExceededException: Rate exceeded for you")
+TIMED_OUT = SourceUnavailableError("timed out")
 
 
 def listed(count: int, **more: object) -> dict[str, object]:
@@ -88,38 +41,66 @@ def listed(count: int, **more: object) -> dict[str, object]:
     return {"Consumers": names, **more}
 
 
-async def test_a_throttled_registration_is_repeated(world: World) -> None:
-    calls = ScriptedCalls()
-    throttled = SourceThrottledError("LimitExceededException")
-    listing = listed(MAX_CONSUMERS - 1)
-    calls.answers.extend([MISSING, throttled, listing, MISSING, REGISTERED])
-    found = await StreamConsumers(calls).require_active("billing")
-    assert found.status == "ACTIVE"
-    assert calls.consumer_calls == [
-        *(DESCRIBE, REGISTER, LIST),
-        *(DESCRIBE, REGISTER, DESCRIBE),
-    ]
-
-
-async def test_the_quota_of_consumers_counts_all_pages(world: World) -> None:
-    calls = ScriptedCalls()
-    throttled = SourceThrottledError("LimitExceededException")
-    pages = [listed(MAX_CONSUMERS - 1, NextToken="more"), listed(1)]
-    calls.answers.extend([MISSING, throttled, *pages])
-    with pytest.raises(ConfigurationError, match="has 20 registered consumers"):
-        await StreamConsumers(calls).require_active("billing")
-
-
-async def test_calls_that_come_too_fast_are_not_taken_for_the_quota(
-    world: World,
+@pytest.mark.parametrize(
+    ("answers", "made"),
+    [
+        pytest.param(
+            [MISSING, REGISTERED, CREATING, CREATING],
+            [DESCRIBE, REGISTER, *[DESCRIBE] * 3],
+            id="it is registered once",
+        ),
+        pytest.param(
+            [DELETING, MISSING, REGISTERED],
+            [DESCRIBE, DESCRIBE, REGISTER, DESCRIBE],
+            id="it is registered after a deletion",
+        ),
+        pytest.param([TIMED_OUT] * 20, [DESCRIBE] * 21, id="Kinesis answers again"),
+        pytest.param(
+            [MISSING, THROTTLED, listed(MAX_CONSUMERS - 1), MISSING, REGISTERED],
+            [DESCRIBE, REGISTER, LIST, DESCRIBE, REGISTER, DESCRIBE],
+            id="a throttled registration is repeated",
+        ),
+        pytest.param(
+            [MISSING, TOO_FAST, MISSING, REGISTERED],
+            [DESCRIBE, REGISTER, DESCRIBE, REGISTER, DESCRIBE],
+            id="calls that come too fast are not taken for the quota",
+        ),
+    ],
+)
+async def test_a_consumer_is_waited_for_until_it_is_active(
+    world: World, answers: list[Any], made: list[str]
 ) -> None:
-    """In the mode On-demand Advantage, a stream may have 50 consumers."""
     calls = ScriptedCalls()
-    throttled = SourceThrottledError("LimitExceededException: Rate exceeded for you")
-    calls.answers.extend([MISSING, throttled, MISSING, REGISTERED])
+    calls.answers.extend(answers)
     found = await StreamConsumers(calls).require_active("billing")
-    assert found.status == "ACTIVE"
-    assert LIST not in calls.consumer_calls
+    assert (found.arn, found.status) == (consumer_arn(), "ACTIVE")
+    assert calls.consumer_calls == made
+
+
+FULL = [listed(MAX_CONSUMERS - 1, NextToken="more"), listed(1)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "message"),
+    [
+        ([CREATING] * 200, FatalError, "is CREATING after 60 s instead of ACTIVE"),
+        ([MISSING, REGISTERED, *[MISSING] * 200], FatalError, "is missing after"),
+        ([TIMED_OUT] * 200, SourceUnavailableError, "timed out"),
+        ([MISSING, THROTTLED, *FULL], ConfigurationError, "has 20 registered consumer"),
+    ],
+)
+async def test_what_never_becomes_active_ends_the_wait(
+    world: World, answers: list[Any], error: type[Exception], message: str
+) -> None:
+    calls = ScriptedCalls()
+    calls.answers.extend(answers)
+    began = world.loop.time()
+    with pytest.raises(error, match=message):
+        await StreamConsumers(calls).require_active("billing")
+    has_waited = world.loop.time() - began >= ACTIVE_SECONDS
+    assert has_waited == (error is not ConfigurationError)
+    assert world.loop.time() - began < ACTIVE_SECONDS + 5
+    assert calls.consumer_calls.count(REGISTER) <= 1
 
 
 async def test_a_stream_without_a_listing_has_no_consumers(world: World) -> None:

@@ -12,7 +12,6 @@ from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.aws.streams import decode_description
 from kinesumer.errors import (
     KinesumerError,
-    ShardMissingError,
     SourceUnavailableError,
     StreamMissingError,
 )
@@ -24,17 +23,6 @@ from tests.support.aws_keys import SUMMARY
 pytestmark = pytest.mark.pinned
 
 SHARD = "shardId-000000000000"
-
-
-def listing(number: int) -> dict[str, object]:
-    """Return a listing of one shard."""
-    hash_keys = {"StartingHashKey": "0", "EndingHashKey": "9"}
-    shard = {
-        "ShardId": f"shardId-{number:012}",
-        "HashKeyRange": hash_keys,
-        "SequenceNumberRange": {"StartingSequenceNumber": "1"},
-    }
-    return {"Shards": [shard]}
 
 
 async def test_a_missing_stream_is_named(aws: AwsStub, source: KinesisSource) -> None:
@@ -74,19 +62,6 @@ async def test_a_stream_that_was_deleted_is_not_searched(
     assert aws.count("ListStreams") == 0
 
 
-async def test_a_missing_shard_of_a_stream_that_is_there_is_told_apart(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    aws.answer("DescribeStreamSummary", SUMMARY)
-    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such thing")
-    aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
-    aws.answer("ListShards", listing(1))
-    with pytest.raises(ShardMissingError, match=SHARD):
-        await source.get_iterator(SHARD, Start.LATEST)
-    with pytest.raises(ShardMissingError):
-        await source.get_records(f"{SHARD} x", 10)
-
-
 async def test_a_shard_that_is_listed_is_not_missing(
     aws: AwsStub, source: KinesisSource
 ) -> None:
@@ -94,7 +69,12 @@ async def test_a_shard_that_is_listed_is_not_missing(
     aws.answer("DescribeStreamSummary", SUMMARY)
     aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such record")
     aws.refuse("GetRecords", "ResourceNotFoundException", "no such thing")
-    aws.answer("ListShards", listing(0))
+    shard = {
+        "ShardId": SHARD,
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+        "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+    }
+    aws.answer("ListShards", {"Shards": [shard]})
     with pytest.raises(SourceUnavailableError, match="lists the shard"):
         await source.get_iterator(SHARD, Position("7"))
     with pytest.raises(SourceUnavailableError, match="lists the shard"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import signal
 import subprocess
@@ -14,9 +13,6 @@ from contextlib import contextmanager
 
 import pytest
 
-import kinesumer.blocking
-from kinesumer import Kinesumer
-from kinesumer.errors import ConfigurationError
 from kinesumer.testing import EmbeddedAws
 
 PATIENCE_SECONDS = 60
@@ -42,26 +38,6 @@ def program(aws: EmbeddedAws, *arguments: str) -> Iterator[subprocess.Popen[str]
             process.kill()
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("main", "number"),
-    [
-        ("loop", TERM),
-        ("run", INT),
-        ("blocking_loop", TERM),
-        ("blocking_run", INT),
-    ],
-)
-def test_a_signal_lets_the_client_leave_and_the_program_end(
-    kinesumer_aws: EmbeddedAws, main: str, number: signal.Signals
-) -> None:
-    with program(kinesumer_aws, main) as process:
-        process.send_signal(number)
-        assert process.communicate() == ("ended\n", "")
-    assert process.returncode == 0
-    assert_left()
-
-
 def assert_left() -> None:
     """Assert that the record is done, and that the client has left."""
     info = subprocess.check_output(
@@ -73,14 +49,20 @@ def assert_left() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("main", ["loop", "run", "blocking_loop", "blocking_run"])
-def test_leaving_needs_no_descriptor_not_even_to_import_a_module(
-    kinesumer_aws: EmbeddedAws, main: str
+@pytest.mark.parametrize("full", [[], ["FULL"]])
+@pytest.mark.parametrize(
+    ("main", "number"),
+    [("loop", TERM), ("run", INT), ("blocking_loop", TERM), ("blocking_run", INT)],
+)
+def test_a_signal_lets_the_client_leave_even_without_descriptors_and_the_program_end(
+    kinesumer_aws: EmbeddedAws, main: str, number: signal.Signals, full: list[str]
 ) -> None:
-    with program(kinesumer_aws, main, "FULL") as process:
-        process.send_signal(TERM)
+    """No module can be imported then, either."""
+    with program(kinesumer_aws, main, *full) as process:
+        process.send_signal(number)
         output, errors = process.communicate()
     assert (output, process.returncode) == ("ended\n", 0), errors
+    assert errors == "" or full
     assert_left()
 
 
@@ -104,30 +86,3 @@ def test_a_second_signal_stops_at_once(
         output, errors = process.communicate()
     assert (output, process.returncode) == ("", status)
     assert ("KeyboardInterrupt" in errors) == (number is INT)
-
-
-def test_other_threads_than_the_main_thread_are_refused(
-    kinesumer_aws: EmbeddedAws,
-) -> None:
-    async def enter() -> None:
-        async with Kinesumer("app", stop_signals=True):
-            raise AssertionError
-
-    def enter_blocking() -> None:
-        with kinesumer.blocking.Kinesumer("app", stop_signals=True):
-            raise AssertionError
-
-    told: list[str] = []
-
-    def refused() -> None:
-        with pytest.raises(ConfigurationError) as one:
-            asyncio.run(enter())
-        with pytest.raises(ConfigurationError) as other:
-            enter_blocking()
-        told.extend((str(one.value), str(other.value)))
-
-    thread = threading.Thread(target=refused)
-    thread.start()
-    thread.join()
-    assert len(told) == 2
-    assert all("stop_signals" in text for text in told)
