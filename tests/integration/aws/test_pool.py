@@ -57,6 +57,10 @@ class Server:
         """Stop listening."""
         await self._runner.cleanup()
 
+    @property
+    def place(self) -> Address:
+        return Address("127.0.0.1", self.port, None)
+
 
 @asynccontextmanager
 async def started(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
@@ -101,15 +105,6 @@ async def connections() -> AsyncIterator[ConnectionPool]:
     await connections.close()
 
 
-async def test_requests_one_after_the_other_share_a_connection(
-    server: Server, connections: ConnectionPool
-) -> None:
-    place = Address("127.0.0.1", server.port, None)
-    for _ in range(5):
-        assert (await connections.send(place, ASK)).body == EMPTY
-    assert len(server.peers) == 1
-
-
 async def test_requests_at_once_have_connections_of_their_own(
     server: Server, connections: ConnectionPool
 ) -> None:
@@ -123,9 +118,8 @@ async def test_a_server_that_closes_after_its_answer_is_connected_to_anew(
     server: Server, connections: ConnectionPool
 ) -> None:
     server.headers["Connection"] = "close"
-    place = Address("127.0.0.1", server.port, None)
     for _ in range(3):
-        assert (await connections.send(place, ASK)).body == EMPTY
+        assert (await connections.send(server.place, ASK)).body == EMPTY
     assert len(server.peers) == 3
 
 
@@ -133,9 +127,8 @@ async def test_a_connection_that_idled_for_long_is_not_used_again(
     server: Server, connections: ConnectionPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
-    place = Address("127.0.0.1", server.port, None)
     for _ in range(3):
-        await connections.send(place, ASK)
+        await connections.send(server.place, ASK)
         await asyncio.sleep(0.01)
     assert len(server.peers) == 3
 
@@ -144,19 +137,16 @@ async def test_a_server_that_was_restarted_is_connected_to_anew(
     connections: ConnectionPool,
 ) -> None:
     async with started() as server:
-        place = Address("127.0.0.1", server.port, None)
-        await connections.send(place, ASK)
+        await connections.send(server.place, ASK)
     await asyncio.sleep(0.05)
     with pytest.raises(OSError, match=r"refused|Connect call failed"):
-        await connections.send(place, ASK)
+        await connections.send(server.place, ASK)
 
 
 async def test_a_request_under_way_fails_when_everything_is_closed(
     server: Server, connections: ConnectionPool
 ) -> None:
-    asking = asyncio.ensure_future(
-        connections.send(Address("127.0.0.1", server.port, None), ASK)
-    )
+    asking = asyncio.ensure_future(connections.send(server.place, ASK))
     while not server.peers:
         await asyncio.sleep(0.001)
     await connections.close()
@@ -168,7 +158,7 @@ async def test_no_connection_opens_after_everything_was_closed(server: Server) -
     pool = pool_of(limit=5)
     await pool.close()
     with pytest.raises(ConnectionAbortedError, match="closed meanwhile"):
-        await pool.send(Address("127.0.0.1", server.port, None), ASK)
+        await pool.send(server.place, ASK)
 
 
 # --- the limit -----------------------------------------------------------------------
@@ -176,10 +166,10 @@ async def test_no_connection_opens_after_everything_was_closed(server: Server) -
 
 async def test_more_requests_than_connections_take_turns(server: Server) -> None:
     connections = pool_of(limit=10)
-    place, done = Address("127.0.0.1", server.port, None), list[int]()
+    done = list[int]()
 
     async def ask(number: int) -> None:
-        await connections.send(place, ASK)
+        await connections.send(server.place, ASK)
         done.append(number)
 
     await asyncio.gather(*(ask(number) for number in range(200)))
@@ -194,24 +184,22 @@ async def test_a_request_that_hangs_holds_up_none_but_its_own_connection(
 ) -> None:
     connections = pool_of(limit=2, read_seconds=30)
     async with silent() as port:
-        place = Address("127.0.0.1", server.port, None)
         hung = Address("127.0.0.1", port, None)
         hanging = asyncio.ensure_future(connections.send(hung, ASK))
-        asking = [connections.send(place, ASK) for _ in range(20)]
+        asking = [connections.send(server.place, ASK) for _ in range(20)]
         answers = await asyncio.gather(*asking)
         assert {bytes(answer.body) for answer in answers} == {EMPTY}
         assert not hanging.done()
         hanging.cancel()
         await asyncio.wait([hanging])
-        assert (await connections.send(place, ASK)).body == EMPTY
+        assert (await connections.send(server.place, ASK)).body == EMPTY
         await connections.close()
 
 
 async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
     connections = pool_of(limit=2)
     async with started() as one, started() as other:
-        places = [Address("127.0.0.1", server.port, None) for server in (one, other)]
-        for place in (*places, *places):
+        for place in (one.place, other.place) * 2:
             await asyncio.gather(*(connections.send(place, ASK) for _ in range(2)))
             await asyncio.sleep(0.01)  # until the closed connections are gone
             assert len(connections._open) <= 2
@@ -220,11 +208,10 @@ async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
 
 async def test_a_task_that_has_its_turn_need_not_wait_again(server: Server) -> None:
     connections = pool_of(limit=1)
-    place = Address("127.0.0.1", server.port, None)
     async with connections.slot():
-        waiting = asyncio.ensure_future(connections.send(place, ASK))
+        waiting = asyncio.ensure_future(connections.send(server.place, ASK))
         for _ in range(2):
-            await connections.send(place, ASK)
+            await connections.send(server.place, ASK)
         assert not waiting.done()
     await waiting
     await connections.close()

@@ -65,26 +65,20 @@ either = pytest.mark.parametrize("make", [of_aiobotocore, of_aioboto3])
         ("AWS_USE_DUALSTACK_ENDPOINT", "https://dynamodb.eu-west-1.api.aws"),
         ("AWS_USE_FIPS_ENDPOINT", "https://dynamodb-fips.ca-central-1.amazonaws.com"),
         ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+        ("NOTHING", "http://127.0.0.1:1"),
     ],
 )
-async def test_a_heartbeat_is_sent_where_the_variables_say(
+async def test_a_heartbeat_is_sent_where_the_variables_or_the_arguments_say(
     aws: AwsStub, environment: pytest.MonkeyPatch, variable: str, endpoint: str
 ) -> None:
     environment.delenv("AWS_ENDPOINT_URL")
     environment.setenv(variable, endpoint if variable.endswith("URL") else "true")
     region = "ca-central-1" if "fips" in endpoint else "eu-west-1"
-    async with ClientFactory(region=region) as clients:
+    given = {"dynamodb": endpoint} if variable == "NOTHING" else {}
+    async with ClientFactory(region=region, endpoints=given) as clients:
         async with (await clients.lend())() as lent:
             assert lent.client.meta.endpoint_url == endpoint
         assert (await clients.open("dynamodb")).client.meta.endpoint_url == endpoint
-
-
-async def test_an_endpoint_that_was_given_is_the_heartbeats_too(aws: AwsStub) -> None:
-    async with (
-        ClientFactory(endpoints={"dynamodb": "http://127.0.0.1:1"}) as clients,
-        (await clients.lend())() as lent,
-    ):
-        assert lent.client.meta.endpoint_url == "http://127.0.0.1:1"
 
 
 # --- configuration --------------------------------------------------------------------

@@ -16,7 +16,7 @@ from kinesumer.model.records import Page, Record
 from kinesumer.wire import records as wire_records
 from kinesumer.wire.cbor import Milliseconds, encode
 from kinesumer.wire.records import decode_page, payload_bytes
-from tests.support.cbor import needs_compiled
+from tests.support.cbor import needs_compiled, page, record
 
 NAMES = ("SequenceNumber", "ApproximateArrivalTimestamp", "Data", "PartitionKey")
 ORDERS = (
@@ -28,33 +28,23 @@ ORDERS = (
 # Of a stream that distributes records by AUTO.
 KEYLESS = tuple(tuple(name for name in order if name != NAMES[3]) for order in ORDERS)
 Fields = dict[str, Any]
+TAIL = {"NextShardIterator": "A" * 200, "MillisBehindLatest": 7}
 
 
-def fields(number: int, data: bytes, key: str = "user-1") -> Fields:
-    return {
-        "SequenceNumber": f"4966{number:052}",
-        "ApproximateArrivalTimestamp": Milliseconds(1_732_000_000_000 + number),
-        "Data": data,
-        "PartitionKey": key,
-    }
-
-
-def page(
-    records: list[Fields], *, is_indefinite: bool = False, **others: object
-) -> bytes:
-    """Return a page; if it is indefinite, its arrays and maps end with a break."""
-    tail = {"NextShardIterator": "A" * 200, "MillisBehindLatest": 7, **others}
-    if not is_indefinite:
-        return encode({"Records": records, **tail})
+def indefinite(records: list[Fields]) -> bytes:
+    """Return a page whose arrays and maps end with a break."""
     parts = [b"\xbf", encode("Records"), b"\x9f"]
-    for record in records:
-        parts += [b"\xbf", *(encode(k) + encode(v) for k, v in record.items()), b"\xff"]
-    parts += [b"\xff", *(encode(k) + encode(v) for k, v in tail.items()), b"\xff"]
+    for fields in records:
+        parts += [b"\xbf", *(encode(k) + encode(v) for k, v in fields.items()), b"\xff"]
+    parts += [b"\xff", *(encode(k) + encode(v) for k, v in TAIL.items()), b"\xff"]
     return b"".join(parts)
 
 
-def as_json(records: list[Fields], **others: object) -> bytes:
-    tail = {"NextShardIterator": "A" * 200, "MillisBehindLatest": 7, **others}
+def written(records: list[Fields], is_indefinite: bool) -> bytes:
+    return indefinite(records) if is_indefinite else page(records, **TAIL)
+
+
+def as_json(records: list[Fields]) -> bytes:
     plain = [
         {
             name: b64encode(value).decode()
@@ -62,11 +52,11 @@ def as_json(records: list[Fields], **others: object) -> bytes:
             else value / 1000
             if isinstance(value, Milliseconds)
             else value
-            for name, value in record.items()
+            for name, value in fields.items()
         }
-        for record in records
+        for fields in records
     ]
-    return json.dumps({"Records": plain, **tail}).encode()
+    return json.dumps({"Records": plain, **TAIL}).encode()
 
 
 LATE = {"ApproximateArrivalTimestamp": Milliseconds(2**63)}
@@ -82,9 +72,9 @@ def map_of(*pairs: tuple[str, object]) -> bytes:
 NO_RECORDS = "Records", list[object]()
 
 
-def page_of_record(record: bytes, number: int = 1) -> bytes:
+def page_of_record(one: bytes, number: int = 1) -> bytes:
     """Return a page with copies of one record."""
-    return b"\xa1" + encode("Records") + bytes((0x80 + number,)) + record * number
+    return b"\xa1" + encode("Records") + bytes((0x80 + number,)) + one * number
 
 
 def without_size(found: Page) -> Page:
@@ -117,12 +107,12 @@ def test_a_page_in_cbor_means_the_same_as_in_json(
 ) -> None:
     rows = []
     for number, payload, key, change, is_keyless in drawn:
-        row = fields(number, payload, key)
+        row = record(number, payload, PartitionKey=key)
         row = {name: row[name] for name in order} | change
         if is_keyless:
             del row["PartitionKey"]
         rows.append(row)
-    body = page(rows, is_indefinite=is_indefinite)
+    body = written(rows, is_indefinite)
     assert without_size(decode_page(body)) == without_size(decode_page(as_json(rows)))
 
 
@@ -136,19 +126,19 @@ def test_a_page_in_cbor_means_the_same_as_in_json(
 def test_a_spoiled_page_is_a_page_or_is_refused(
     order: tuple[str, ...], is_indefinite: bool, place: int, byte: int
 ) -> None:
-    rows = [fields(n, b"data", f"key-{n}") for n in range(4)]
+    rows = [record(n, b"data") for n in range(4)]
     rows = [{name: row[name] for name in order} for row in rows]
-    body = bytearray(page(rows, is_indefinite=is_indefinite))
+    body = bytearray(written(rows, is_indefinite))
     body[place % len(body)] = byte
     for spoiled in (body, body[: place % len(body)]):
         try:
             found = decode_page(spoiled)
         except SourceUnavailableError:
             continue
-        assert all(type(record.data) is bytes for record in found.records)
+        assert all(type(each.data) is bytes for each in found.records)
 
 
-SPOILED_TEXT = page([fields(8, b"x", "?") | {"SequenceNumber": "?"}])
+SPOILED_TEXT = page([record(8, b"x", PartitionKey="?", SequenceNumber="?")])
 
 
 @needs_compiled
@@ -156,32 +146,32 @@ SPOILED_TEXT = page([fields(8, b"x", "?") | {"SequenceNumber": "?"}])
     "body",
     [
         b"\xa0",
-        page([fields(1, b"x")])[:-1],
-        page([fields(1, b"x")]) + b"\x00",
-        page([fields(n, b"x" * 30) for n in range(5)])[:300],
-        page([fields(1, b"x") | {"Data": "eA=="}]),
-        page([fields(1, b"x") | {"Data": None}]),
-        page([fields(1, b"x") | {"PartitionKey": None}]),
-        page([fields(1, b"x") | {"SequenceNumber": 5}]),
-        page([fields(1, b"x") | {"SequenceNumber": "x"}]),
-        page([fields(1, b"x") | {"ApproximateArrivalTimestamp": "soon"}]),
-        page([fields(1, b"x") | {"ApproximateArrivalTimestamp": 1.5e9}]),
-        page([fields(1, b"x"), fields(2, b"x") | {"PartitionKey": b"x"}]),
-        page([fields(1, b"x"), fields(2, b"x") | LATE]),
+        page([record(1, b"x")])[:-1],
+        page([record(1, b"x")]) + b"\x00",
+        page([record(n, b"x" * 30) for n in range(5)])[:300],
+        page([record(1, b"x") | {"Data": "eA=="}]),
+        page([record(1, b"x") | {"Data": None}]),
+        page([record(1, b"x") | {"PartitionKey": None}]),
+        page([record(1, b"x") | {"SequenceNumber": 5}]),
+        page([record(1, b"x") | {"SequenceNumber": "x"}]),
+        page([record(1, b"x") | {"ApproximateArrivalTimestamp": "soon"}]),
+        page([record(1, b"x") | {"ApproximateArrivalTimestamp": 1.5e9}]),
+        page([record(1, b"x"), record(2, b"x") | {"PartitionKey": b"x"}]),
+        page([record(1, b"x"), record(2, b"x") | LATE]),
         page([{"SequenceNumber": "1", "Data": b"x"}]),
         page([], MillisBehindLatest="0"),
         map_of(("MillisBehindLatest", 0), ("MillisBehindLatest", 0), NO_RECORDS),
         map_of(NO_RECORDS, NO_RECORDS),
-        page_of_record(map_of(("Data", "x"), *fields(1, b"x").items())),
-        page_of_record(map_of(*fields(1, b"first").items(), ("Data", b"second"))),
-        page_of_record(b"\xd7" + encode(fields(1, b"x"))),
+        page_of_record(map_of(("Data", "x"), *record(1, b"x").items())),
+        page_of_record(map_of(*record(1, b"first").items(), ("Data", b"second"))),
+        page_of_record(b"\xd7" + encode(record(1, b"x"))),
         SPOILED_TEXT.replace(b"?", b"\xff"),
         page([], ChildShards=[{}]),
         encode({"Records": 5}),
         encode({"Records": {}}),
         encode({"Records": [5]}),
         b"\xa1" + encode("Records") + b"\x9b" + b"\xff" * 8,
-        b"\xa1" + encode("Records") + b"\x9b" + b"\xff" * 8 + encode(fields(1, b"")),
+        b"\xa1" + encode("Records") + b"\x9b" + b"\xff" * 8 + encode(record(1, b"")),
         b"\xa1" + encode("Records"),
         b"\xa1" + encode("x") + b"\x81" * 5000,
         b"\xb8",
@@ -196,9 +186,9 @@ def test_an_unusual_page_is_refused(body: bytes) -> None:
 @needs_compiled
 @pytest.mark.parametrize("size", [0, 100, 1000, 50_000])
 def test_the_size_of_the_data_is_estimated(size: int) -> None:
-    rows = [fields(n, bytes(size)) for n in range(50)]
+    rows = [record(10**55 + n, bytes(size)) for n in range(50)]
     sent = 50 * (size + len("user-1"))
-    for body in (page(rows), as_json(rows)):
+    for body in (page(rows, **TAIL), as_json(rows)):
         assert sent <= payload_bytes(decode_page(body)) <= 1.05 * sent + 2000
 
 
@@ -211,12 +201,12 @@ def test_a_page_in_cbor_has_the_records_and_fields_of_the_compiled_decoder(
         iterate=lambda *_: iter(found),
     )
     monkeypatch.setattr(wire_records, "compiled", decoder)
-    page = Page(found, None, 7, (), len(body), is_cbor=True)
-    assert decode_page(body) == page
-    assert payload_bytes(page) == 0
+    expected = Page(found, None, 7, (), len(body), is_cbor=True)
+    assert decode_page(body) == expected
+    assert payload_bytes(expected) == 0
 
 
 def test_a_page_in_cbor_is_not_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_records, "compiled", None)
     with pytest.raises(SourceUnavailableError, match="isn't a page of records"):
-        decode_page(page([fields(1, b"x")]))
+        decode_page(page([record(1, b"x")]))
