@@ -280,55 +280,35 @@ async def test_an_endpoint_that_does_not_listen_is_unavailable(aws: AwsStub) -> 
 
 
 @pytest.mark.parametrize(
-    ("code", "text"),
+    ("text", "error"),
     [
+        ("StartingSequenceNumber 7 has been trimmed", TrimmedPositionError),
+        ("7 is invalid: it did not come from this stream", InvalidPositionError),
         (
-            "InvalidArgumentException",
             "SequenceNumber has reached max possible value for the shard.",
+            InvalidPositionError,
         ),
-        ("InvalidArgumentException", "7 did not come from this stream"),
-        ("ResourceNotFoundException", "Unable to find record"),
     ],
 )
+async def test_a_position_beyond_retention_is_told_from_a_foreign_one(
+    aws: AwsStub, source: KinesisSource, text: str, error: type[KinesumerError]
+) -> None:
+    aws.refuse("GetShardIterator", "InvalidArgumentException", text)
+    aws.answer("ListShards", {"Shards": [_listed(0)]})
+    with pytest.raises(error, match=text):
+        await source.get_iterator(SHARD, Position("7"))
+
+
 async def test_the_ending_number_of_a_closed_shard_is_read_at_the_shards_end(
-    aws: AwsStub, source: KinesisSource, code: str, text: str
+    aws: AwsStub, source: KinesisSource
 ) -> None:
     closed = {"StartingSequenceNumber": "1", "EndingSequenceNumber": "7"}
     aws.answer("DescribeStreamSummary", SUMMARY)
     aws.answer("ListShards", {"Shards": [_listed(0, SequenceNumberRange=closed)]})
-    aws.refuse("GetShardIterator", code, text)
+    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such record")
     aws.answer("GetShardIterator", {"ShardIterator": "x"})
     assert await source.get_iterator(SHARD, Position("7")) == f"{SHARD} x"
     assert aws.seen[-1].body["ShardIteratorType"] == "LATEST"
-
-
-@pytest.mark.parametrize("iterator", ["", None])
-async def test_an_empty_iterator_is_no_iterator(
-    aws: AwsStub, source: KinesisSource, iterator: str | None
-) -> None:
-    aws.answer("GetShardIterator", {"ShardIterator": iterator})
-    with pytest.raises(SourceUnavailableError, match="has no iterator"):
-        await source.get_iterator(SHARD, Start.LATEST)
-    aws.answer("GetRecords", {"Records": [], "NextShardIterator": iterator})
-    aws.answer("ListShards", {"Shards": [_listed(0)]})
-    page = await source.get_records(f"{SHARD} x", 10)
-    assert page.is_unconfirmed
-    assert page.next_iterator == f"{SHARD} x"
-
-
-async def test_a_position_beyond_retention_is_told_from_a_foreign_one(
-    aws: AwsStub, source: KinesisSource
-) -> None:
-    code = "InvalidArgumentException"
-    aws.refuse("GetShardIterator", code, "StartingSequenceNumber 7 has been trimmed")
-    aws.refuse(
-        "GetShardIterator", code, "7 is invalid: it did not come from this stream"
-    )
-    aws.answer("ListShards", {"Shards": [_listed(0)]})
-    with pytest.raises(TrimmedPositionError):
-        await source.get_iterator(SHARD, Position("7"))
-    with pytest.raises(InvalidPositionError, match="did not come from"):
-        await source.get_iterator(SHARD, Position("7"))
 
 
 async def test_a_time_that_kinesis_has_not_reached_is_not_a_trimmed_position(

@@ -82,9 +82,11 @@ def test_a_page_has_its_lag_and_the_next_iterator() -> None:
     assert decode_page(b'{"Records":[]}') == Page([], None, 0, (), 14)
 
 
-@pytest.mark.parametrize("iterator", [{"NextShardIterator": None}, {}])
+@pytest.mark.parametrize(
+    "iterator", [{"NextShardIterator": None}, {"NextShardIterator": ""}, {}]
+)
 def test_the_last_page_of_a_closed_shard_names_its_children(
-    iterator: dict[str, None],
+    iterator: dict[str, str | None],
 ) -> None:
     fields = {"Records": [], "ChildShards": [child("0", str(HASH_KEYS - 1))]}
     page = decode_page(json.dumps(fields | iterator).encode())
@@ -152,7 +154,13 @@ def test_an_iterator_is_decoded() -> None:
     assert decode_iterator(b'{"ShardIterator":"AAA=","More":1}') == "AAA="
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"ShardIterator":1}', b'{"\xff'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"{}", b'{"\xff'),
+        *(b'{"ShardIterator":%b}' % value for value in (b"1", b'""', b"null")),
+    ],
+)
 def test_a_response_without_an_iterator_is_refused(body: bytes) -> None:
     with pytest.raises(SourceUnavailableError, match=f"{len(body)} bytes has no"):
         decode_iterator(body)
