@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -31,6 +31,7 @@ OTHER_CONNECTIONS = 128
 DATA_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecords", "SubscribeToShard")
 # The arguments on which an endpoint may depend. Botocore's rules name them, too.
 ARGUMENTS = ("StreamARN", "ConsumerARN")
+FindEndpoint = Callable[[str, Mapping[str, object]], Destination]
 _REGION = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 
 
@@ -55,7 +56,7 @@ class OpenClient(NamedTuple):
 class PlainClient(NamedTuple):
     """The parts with which Kinesis is called without a client of aiobotocore."""
 
-    endpoint: KinesisEndpoint
+    endpoint: FindEndpoint
     credentials: SigningKeys
     keys: KeyUse
     connections: ConnectionPool
@@ -64,39 +65,37 @@ class PlainClient(NamedTuple):
     """Returns a client of aiobotocore, for calls that are not made directly."""
 
 
-class KinesisEndpoint:
-    """Kinesis's endpoint in a region: a URL, or the one that botocore's rules tell.
+def _find_endpoint(
+    url: str | None, region: str, operation: str, arguments: Mapping[str, object]
+) -> Destination:
+    """Return where to send a call: to a URL, or where botocore's rules tell.
 
-    No client of aiobotocore is needed.
+    No client of aiobotocore is needed. Raise BotoCoreError if no rule applies.
     """
-
-    def __init__(self, url: str | None, region: str) -> None:
-        self._url, self._region = url, region
-
-    def find(self, operation: str, arguments: Mapping[str, object]) -> Destination:
-        """Return where to send a call. Raise BotoCoreError if no rule applies."""
-        url = self._url
-        if url is None:
-            named = {name: arguments[name] for name in ARGUMENTS if name in arguments}
-            plane = "data" if operation in DATA_OPERATIONS else "control"
-            found = _rules().resolve_endpoint(
-                Region=self._region,
-                UseDualStack=False,
-                UseFIPS=False,
-                OperationType=plane,
-                **named,
-            )
-            url = str(found.url)
-        return Destination(url, self._region, "kinesis")
+    if url is None:
+        named = {name: arguments[name] for name in ARGUMENTS if name in arguments}
+        plane = "data" if operation in DATA_OPERATIONS else "control"
+        found = _rules().resolve_endpoint(
+            Region=region,
+            UseDualStack=False,
+            UseFIPS=False,
+            OperationType=plane,
+            **named,
+        )
+        url = str(found.url)
+    return Destination(url, region, "kinesis")
 
 
-def plain_endpoint(url: str | None, region: str) -> KinesisEndpoint | None:
-    """Return Kinesis's endpoint, or None if only aiobotocore can find or refuse it."""
+def plain_endpoint(url: str | None, region: str) -> FindEndpoint | None:
+    """Return a function that finds Kinesis's endpoint for a call.
+
+    Return None if only aiobotocore can find or refuse the endpoint.
+    """
     if not _REGION.fullmatch(region):
         return None
+    find = partial(_find_endpoint, url, region)
     if url is None:
-        endpoint = KinesisEndpoint(None, region)
-        return endpoint if _are_rules_known(endpoint) else None
+        return find if _are_rules_known(find) else None
     try:
         parts = urlsplit(url)
         is_valid = bool(parts.hostname) and parts.port != 0
@@ -105,16 +104,16 @@ def plain_endpoint(url: str | None, region: str) -> KinesisEndpoint | None:
     is_whole = not (parts.query or parts.fragment or parts.username)
     if parts.scheme not in ("http", "https") or not (is_valid and is_whole):
         return None
-    return KinesisEndpoint(url, region)
+    return find
 
 
-def _are_rules_known(endpoint: KinesisEndpoint) -> bool:
+def _are_rules_known(find: FindEndpoint) -> bool:
     """Return whether this version of botocore applies its rules as expected.
 
     The rules are data of AWS. Botocore may change the classes that apply the rules.
     """
     try:
-        url = endpoint.find("ListShards", {}).url
+        url = find("ListShards", {}).url
     except (BotoCoreError, ImportError, AttributeError, LookupError, TypeError):
         return False
     return urlsplit(url).scheme == "https"

@@ -77,7 +77,8 @@ def decode_page(body: Body) -> Page:
             index, has_aggregate, fields = compiled.read_page(body, MAGIC)
             packed = PageRecords(compiled, body, index)
             # Aggregates are opened as objects.
-            page = page_of([*packed] if has_aggregate else packed, fields, body)
+            records = [*packed] if has_aggregate else packed
+            page = _page(records, msgspec.convert(fields, _Fields), body)
         else:
             answer = _decode(body)
             page = _page(answer.records, answer, body)
@@ -85,14 +86,6 @@ def decode_page(body: Body) -> Page:
         _refuse(body, _CALL, str(fault), fault)
     check_records(page.records, body, _CALL)
     return page
-
-
-def page_of(records: Sequence[Record], fields: dict[str, object], body: Body) -> Page:
-    """Return a page with these records and the other fields of a response in CBOR.
-
-    Raise msgspec.ValidationError or SourceUnavailableError if a field is invalid.
-    """
-    return _page(records, msgspec.convert(fields, _Fields), body)
 
 
 def _page(records: Sequence[Record], fields: _Fields, body: Body) -> Page:

@@ -211,7 +211,7 @@ class DirectCalls:
         """
         opened = self._opened
         if not isinstance(opened, OpenClient):
-            destination = opened.endpoint.find(operation, arguments)
+            destination = opened.endpoint(operation, arguments)
             is_tls = urlsplit(destination.url).scheme == "https"
             tls = client_context() if is_tls else None
             return Route(opened, destination, tls, user_agent())

@@ -80,17 +80,6 @@ def test_attributes_that_a_row_lacks_have_the_values_of_a_new_row() -> None:
     assert rows.read_group(only(GROUP, "group_id")) == GroupRow("g1")
 
 
-def test_new_rows_have_no_plan_no_owner_and_no_baseline() -> None:
-    member = MemberRow("c1", "s1")
-    assert (member.incarnation, member.beat, member.lease_ms) == (0, 0, 8000)
-    assert (member.weight, member.clients, member.range) == (1, 1, None)
-    assert (member.index, member.dead) == (None, False)
-    shard = ShardRow(ShardKey(ARN, "s"), 0, 9, Start.LATEST)
-    assert (shard.epoch, shard.ended, shard.ready) == (0, False, False)
-    assert LeaderRow("s1", "c1", 1).plan_version == 0
-    assert not StreamRow(ARN, 1.5, Start.LATEST).baseline
-
-
 def test_a_member_that_gets_nothing_has_an_empty_range() -> None:
     assert rows.read_member(MEMBER | {"range": ""}).range == ()
 
