@@ -13,17 +13,9 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
-from kinesumer.wire.cbor import compiled
+from tests.support.cbor import decoded
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def cbor_map(body: bytes) -> dict[str, Any]:
-    """Return the map that a body in CBOR consists of."""
-    assert compiled is not None
-    found = compiled.decode(body)
-    assert isinstance(found, dict)
-    return found
 
 
 class Seen(NamedTuple):
@@ -213,7 +205,7 @@ class AwsStub:
         if request.method == "GET":  # an agent of credentials, or SSO
             target = request.path
         elif target:
-            body = json.loads(text) if text else cbor_map(await request.read())
+            body = json.loads(text) if text else decoded(await request.read())
         else:
             body = {name: values[0] for name, values in parse_qs(text).items()}
         operation = target or body["Action"]

@@ -14,7 +14,6 @@ from kinesumer.aws import stream_consumers
 from kinesumer.aws.http import event_stream
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.errors import (
-    AccessDeniedError,
     ConfigurationError,
     FatalError,
     StartInFutureError,
@@ -182,24 +181,6 @@ async def test_a_role_subscribes_to_a_stream_of_another_account(
     reader = Reader(source)
     assert await reader.until(1) == ["theirs"]
     await reader.stop()
-
-
-async def test_an_arn_needs_no_right_but_to_subscribe(served: FanOutAws) -> None:
-    consumer = await StreamConsumers(await served.polling()).require_active("billing")
-    for action in ("Describe", "Register", "List", "Deregister"):
-        served.aws.deny(f"kinesis:{action}StreamConsumer*")
-    served.put("a")
-    reader = Reader(await served.source(consumer.arn))
-    assert await reader.until(1) == ["a"]
-    await reader.stop()
-
-
-async def test_a_denied_registration_names_the_missing_right(
-    served: FanOutAws,
-) -> None:
-    served.aws.deny("kinesis:RegisterStreamConsumer")
-    with pytest.raises(AccessDeniedError, match="RegisterStreamConsumer"):
-        await served.source()
 
 
 async def test_an_endpoint_without_fan_out_is_refused_at_the_start(

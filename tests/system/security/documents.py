@@ -28,6 +28,7 @@ POLICIES = (
     "writer-role",
 )
 
+FAN_OUT = "fan-out", "fan-out-by-name", "fan-out-register"
 CHECKED_WITHIN_CALLS = {"kinesis:TagResource"}
 """AWS checks these actions within another call, here one that registers with tags."""
 

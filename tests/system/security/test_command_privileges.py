@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -27,15 +26,7 @@ from tests.system.security.conftest import (
     READING,
     Accounts,
 )
-from tests.system.security.documents import (
-    document,
-    grants,
-)
-
-RunProgram = Callable[[Accounts], Coroutine[Any, Any, None]]
-
-
-FAN_OUT = "fan-out", "fan-out-by-name", "fan-out-register"
+from tests.system.security.documents import FAN_OUT, document, grants
 
 # --- commands ------------------------------------------------------------------------
 

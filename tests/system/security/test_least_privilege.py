@@ -24,6 +24,7 @@ from tests.system.security.conftest import (
 )
 from tests.system.security.documents import (
     CHECKED_WITHIN_CALLS,
+    FAN_OUT,
     Grant,
     grants,
 )
@@ -152,8 +153,6 @@ async def run_once(run: RunProgram, accounts: Accounts) -> None:
 
 
 # --- fan-out -------------------------------------------------------------------------
-
-FAN_OUT = "fan-out", "fan-out-by-name", "fan-out-register"
 
 
 async def read_by_fan_out(accounts: Accounts, consumer: str) -> None:
