@@ -19,12 +19,12 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import CredentialsError, StreamMissingError
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
+from tests.support.aws_keys import ARN, EMPTY, SUMMARY
 
 KEYS = {"AWS_ACCESS_KEY_ID": "OWN", "AWS_SECRET_ACCESS_KEY": "secret"}
 REGION = "eu-west-1"
 RECORD = {"Data": b"", "PartitionKey": "-"}
 SHARD = {"StreamName": "orders", "ShardId": "shardId-0"}
-ARN = f"arn:aws:kinesis:{REGION}:123456789012:stream/orders"
 
 
 @pytest.fixture(autouse=True)
@@ -201,16 +201,9 @@ def test_botocore_finds_the_endpoint_if_its_rules_work_otherwise(
 async def test_a_stream_is_described_listed_and_read_without_a_library_client(
     aws: AwsStub,
 ) -> None:
-    summary = {
-        "StreamARN": ARN,
-        "StreamStatus": "ACTIVE",
-        "StreamCreationTimestamp": 1.0,
-        "RetentionPeriodHours": 24,
-    }
-    answer = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
-    aws.answer("DescribeStreamSummary", {"StreamDescriptionSummary": summary})
+    aws.answer("DescribeStreamSummary", SUMMARY)
     aws.answer("ListShards", {"Shards": []})
-    aws.answer("GetRecords", answer)
+    aws.answer("GetRecords", EMPTY)
     async with plain_clients(aws) as clients:
         opened = await clients.open_kinesis()
         source = await open_source(clients, Stream("orders"))

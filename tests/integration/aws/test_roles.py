@@ -19,7 +19,7 @@ from kinesumer.errors import (
 from kinesumer.model.streams import Stream
 from kinesumer.testing import EmbeddedAws
 from tests.integration.aws.stub import AwsStub
-from tests.support.aws_keys import ROLE, SUMMARY, Seconds
+from tests.support.aws_keys import EMPTY, ROLE, SUMMARY, Seconds
 
 pytestmark = pytest.mark.pinned
 
@@ -135,8 +135,7 @@ async def test_a_late_answer_to_older_keys_keeps_those_that_were_renewed(
     aws.assume_role(3600)
     aws.refuse_after(operation, late, "ExpiredTokenException")
     aws.refuse(operation, "ExpiredTokenException", "expired")
-    body = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
-    aws.answer(operation, SUMMARY if operation.startswith("Describe") else body)
+    aws.answer(operation, SUMMARY if operation.startswith("Describe") else EMPTY)
     source = await open_source(clients, Stream("a", role_arn=ROLE))
 
     async def call() -> None:

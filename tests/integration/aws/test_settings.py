@@ -27,13 +27,12 @@ from kinesumer.aws.streams import StreamName
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire.put_records import Entry
 from tests.integration.aws.stub import AwsStub
-from tests.support.aws_keys import KEY, ROLE, SUMMARY
+from tests.support.aws_keys import EMPTY, KEY, ROLE, SUMMARY
 
 Make = Callable[[], Any]
 
 pytestmark = pytest.mark.pinned
 
-PAGE = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
 TAKEN = {"Records": [{"SequenceNumber": "1", "ShardId": "shardId-0"}]}
 
 
@@ -94,7 +93,7 @@ async def test_a_proxy_of_the_session_is_every_clients(
     botocores(session).set_default_client_config(kind(proxies={"http": aws.url}))
     aws.answer("GetItem", {})
     aws.answer("DescribeStreamSummary", SUMMARY)
-    aws.answer("GetRecords", PAGE)
+    aws.answer("GetRecords", EMPTY)
     aws.assume_role(3600)
     async with ClientFactory(session) as clients:
         await (await open_store(clients, "table")).get(KEY)
@@ -281,7 +280,7 @@ async def test_the_sessions_hooks_see_all_calls(
     emitter.register(f"{event}.dynamodb", hook)
     aws.answer("GetItem", {})
     aws.answer("GetShardIterator", {"ShardIterator": "x"})
-    aws.answer("GetRecords", PAGE)
+    aws.answer("GetRecords", EMPTY)
     aws.answer("PutRecords", TAKEN)
     aws.assume_role(3600)
     async with ClientFactory(session) as clients:
@@ -305,7 +304,7 @@ async def test_hooks_of_other_calls_cost_nothing(aws: AwsStub) -> None:
     events = session.get_component("event_emitter")
     events.register("before-send.kinesis.PutRecords", lambda **_: None)
     events.register("before-send.dynamodb", lambda **_: None)
-    aws.answer("GetRecords", PAGE)
+    aws.answer("GetRecords", EMPTY)
     async with ClientFactory(session) as clients:
         source = await open_source(clients, Stream("orders"))
         with mock.patch.object(
@@ -335,7 +334,7 @@ async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
     aws: AwsStub, clients: ClientFactory, caplog: pytest.LogCaptureFixture, missing: str
 ) -> None:
     direct._warn.cache_clear()
-    aws.answer("GetRecords", PAGE)
+    aws.answer("GetRecords", EMPTY)
     opened = await clients.open("kinesis")
     opened = opened._replace(client=Renamed(opened.client, missing))
     for name in ("orders", "others"):
@@ -347,7 +346,7 @@ async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
 
 
 async def test_a_read_needs_no_private_name_of_proxies(aws: AwsStub) -> None:
-    aws.answer("GetRecords", PAGE)
+    aws.answer("GetRecords", EMPTY)
     async with ClientFactory() as clients:
         del (await clients.open("kinesis")).client._endpoint.http_session._proxy_config
         source = await open_source(clients, Stream("orders"))
