@@ -74,7 +74,7 @@ class ClientFactory:
         self._now = now
         self._connections = _pool("kinesis", max_connections, self._addresses)
         self._others = _pool("kinesis", OTHER_CONNECTIONS, self._addresses)
-        self._store_connections = _store_connections(self._addresses)
+        self._store_connections = _pool("dynamodb", OTHER_CONNECTIONS, self._addresses)
         # The connections of subscriptions. ``max_connections`` does not limit them.
         self.event_streams: EventStreamPool = EventStreamPool(
             CONNECT_SECONDS, self._addresses
@@ -258,7 +258,7 @@ class ClientFactory:
     @asynccontextmanager
     async def _lent(self, keys: BorrowedKeys) -> AsyncIterator[OpenClient]:
         session, addresses = self._library.session(keys), AddressCache()
-        use, pool = KeyUse(keys), _store_connections(addresses)
+        use, pool = KeyUse(keys), _pool("dynamodb", OTHER_CONNECTIONS, addresses)
         try:
             async with self._library.connected(
                 session, use, "dynamodb", self.region, other_loop=addresses
@@ -266,10 +266,6 @@ class ClientFactory:
                 yield OpenClient(client, keys, use, pool, pool)
         finally:
             await pool.close()
-
-
-def _store_connections(addresses: AddressCache) -> ConnectionPool:
-    return _pool("dynamodb", OTHER_CONNECTIONS, addresses)
 
 
 def _pool(service: str, limit: int, addresses: AddressCache) -> ConnectionPool:

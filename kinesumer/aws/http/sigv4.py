@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 
 if TYPE_CHECKING:
-    from botocore.credentials import ReadOnlyCredentials
-
     from kinesumer.aws.credentials import FrozenCredentials
 
 ALGORITHM = "AWS4-HMAC-SHA256"
@@ -81,7 +79,7 @@ class Signer:
 
     def headers(
         self,
-        keys: FrozenCredentials | ReadOnlyCredentials,
+        keys: FrozenCredentials,
         target: str,
         body: bytes,
         now: float,
