@@ -108,38 +108,28 @@ class AwsStub:
         """Answer an operation with an error response of AWS."""
         self.answer(operation, {"__type": code, "message": message}, status)
 
-    def refuse_after(self, operation: str, event: asyncio.Event, code: str) -> None:
-        """Answer an operation with an error response of AWS when an event is set."""
-        body = json.dumps({"__type": code, "message": ""}).encode()
-        self.answer_raw(operation, body, 400, after=event)
-
     def stall(self, operation: str) -> None:
         """Never answer an operation."""
         self.answer_raw(operation, b"", after=60.0)
 
     def drop(self, operation: str) -> None:
         """Close the connection without an answer."""
-        self._break_off(operation, b"", closes=True)
+        self._break_off(operation, b"")
 
     def cut(self, operation: str) -> None:
         """Close the connection in the middle of the answer."""
-        self._break_off(operation, b'{"Records":[', closes=True)
+        self._break_off(operation, b'{"Records":[')
 
     def begin(self, operation: str) -> None:
         """Send only the first byte of an answer."""
-        self._break_off(operation, b" ", pause_seconds=60.0)
+        self._break_off(operation, b" ", 60.0)
 
     def drip(self, operation: str) -> None:
         """Answer byte by byte, and never finish."""
-        self._break_off(operation, b" ", pause_seconds=0.01)
+        self._break_off(operation, b" ", 0.01)
 
     def _break_off(
-        self,
-        operation: str,
-        part: bytes,
-        *,
-        closes: bool = False,
-        pause_seconds: float = 0.0,
+        self, operation: str, part: bytes, repeat_seconds: float | None = None
     ) -> None:
         """Send a part of an answer, then close the connection or repeat the part."""
 
@@ -147,13 +137,12 @@ class AwsStub:
             assert request.transport is not None
             response = web.StreamResponse()
             response.content_length = 1_000_000
-            while part:
-                if not response.prepared:
-                    await response.prepare(request)
+            if part:
+                await response.prepare(request)
                 await response.write(part)
-                if closes:
-                    break
-                await asyncio.sleep(pause_seconds)
+            while repeat_seconds is not None:
+                await asyncio.sleep(repeat_seconds)
+                await response.write(part)
             request.transport.abort()
             return response
 

@@ -133,7 +133,7 @@ async def test_a_late_answer_to_older_keys_keeps_those_that_were_renewed(
 ) -> None:
     late = asyncio.Event()
     aws.assume_role(3600)
-    aws.refuse_after(operation, late, "ExpiredTokenException")
+    aws.answer_raw(operation, b'{"__type":"ExpiredTokenException"}', 400, after=late)
     aws.refuse(operation, "ExpiredTokenException", "expired")
     aws.answer(operation, SUMMARY if operation.startswith("Describe") else EMPTY)
     source = await open_source(clients, Stream("a", role_arn=ROLE))

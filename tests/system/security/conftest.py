@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,10 @@ class Accounts:
             "dead": {"BOOL": dead},
             "last_update": {"S": "2026-01-01T00:00:00.000Z"},
         }
+        self.store(row)
+
+    def store(self, row: dict[str, Any]) -> None:
+        """Write a row in DynamoDB's JSON to the state store."""
         request = {"TableName": STATE_STORE, "Item": row}
         self.aws.dynamodb("PutItem", json.dumps(request).encode())
 

@@ -109,28 +109,35 @@ def _as_moto_asks(policy: Document) -> Document:
     return policy
 
 
+def become_administrator(patch: pytest.MonkeyPatch, url: str) -> None:
+    """Let all clients call a server of moto, which has no policies yet."""
+    patch.setenv("AWS_ENDPOINT_URL", url)
+    patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    patch.setenv("AWS_ACCESS_KEY_ID", "administrator")
+    patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+
+def become_user(patch: pytest.MonkeyPatch, name: str) -> Any:
+    """Let later clients have the keys of a new user. Return the client of IAM."""
+    iam = get_session().create_client("iam")
+    iam.create_user(UserName=name)
+    key = iam.create_access_key(UserName=name)["AccessKey"]
+    patch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    patch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    return iam
+
+
 @pytest.fixture
 def place(environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    for name, value in {
-        "AWS_ENDPOINT_URL": url,
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "administrator",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-    }.items():
-        monkeypatch.setenv(name, value)
+    become_administrator(monkeypatch, f"http://{host}:{port}")
     monkeypatch.setattr("kinesumer.handlers.dead_letters.sqs.WAIT_SECONDS", 0)
     session = get_session()
     session.create_client("s3").create_bucket(Bucket="kept")
     queue = session.create_client("sqs").create_queue(QueueName="kept")
-    iam = session.create_client("iam")
-    iam.create_user(UserName="client")
-    key = iam.create_access_key(UserName="client")["AccessKey"]
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    iam = become_user(monkeypatch, "client")
     yield Place(iam, queue["QueueUrl"], monkeypatch)
     server.stop()
 
@@ -330,24 +337,13 @@ async def test_schemas_are_read_with_exactly_their_policy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serve_glue_registry() as registry:
-        for name, value in {
-            "AWS_ENDPOINT_URL": registry.url,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "administrator",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-        }.items():
-            monkeypatch.setenv(name, value)
+        become_administrator(monkeypatch, registry.url)
         data = glue_data(registry.register("JSON", "{}"), b"5")
-        iam = get_session().create_client("iam")
         # Not "client": moto keeps the users of other tests of this process.
-        user = {"UserName": "schema-client"}
-        iam.create_user(**user)
-        key = iam.create_access_key(**user)["AccessKey"]
-        policy = {**user, "PolicyName": "schema-registry"}
+        iam = become_user(monkeypatch, "schema-client")
+        policy = {"UserName": "schema-client", "PolicyName": "schema-registry"}
         text = json.dumps(document("schema-registry"))
         iam.put_user_policy(**policy, PolicyDocument=text)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
         with enforced_policies():
             assert await decoded(GlueDecoder(), data) == 5
         iam.delete_user_policy(**policy)

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from kinesumer.config import STATE_STORE
 from kinesumer.coordination.startup_checks import (
     require_no_go_clients,
     require_no_spark_query,
@@ -180,9 +179,8 @@ def named(accounts: Accounts, impatient: None) -> str:
         "start": {"S": "TRIM_HORIZON"},
         "ready": {"BOOL": True},
     }
-    for item in (row, shard):
-        request = {"TableName": STATE_STORE, "Item": item}
-        accounts.aws.dynamodb("PutItem", json.dumps(request).encode())
+    accounts.store(row)
+    accounts.store(shard)
     return arn
 
 
