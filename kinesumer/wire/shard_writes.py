@@ -1,7 +1,6 @@
 """The conditional writes to the rows of shards: who owns one, and how far it is read.
 
-Each write has a condition on its row. So a write that arrives late, twice, or from a
-client that was declared dead changes nothing.
+Each write has a condition on its row, as in the module ``writes``.
 """
 
 from __future__ import annotations
