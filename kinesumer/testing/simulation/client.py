@@ -134,7 +134,7 @@ class Process:
 
     def owned_shards(self) -> Iterable[OwnedShard]:
         """Return the shards that the process owns now."""
-        return () if self.group is None else self.group.owned_shards()
+        return () if self.client is None else self.client.owned_shards()
 
     # --- what happens to it ---
 
@@ -274,7 +274,8 @@ class Process:
             self.client = client
             self.world.checker.turns.begin(self.machine, self.owned_shards)
             try:
-                await UserSide(self, client).consume()
+                streams = self.requested_streams()
+                await UserSide(client, self.user_code).consume(streams)
             finally:
                 self.client = None
 

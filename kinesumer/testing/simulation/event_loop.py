@@ -147,14 +147,8 @@ class VirtualLoop(Scheduler):
             self._enqueue(handle, machine)
         return handle
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self,
-        callback: Callable[..., Any],
-        *args: Any,
-        context: Context | None = None,
-    ) -> Handle:
-        """Put a callback into the queue: all machines share this loop's thread."""
-        return self.call_soon(callback, *args, context=context)
+    # All machines share this loop's thread.
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(  # type: ignore[override]
         self,
@@ -167,8 +161,8 @@ class VirtualLoop(Scheduler):
         if context is None:
             context = copy_context()
         machine = context.get(MACHINE, self.services)
-        handle = Handle(callback, args, context, machine)
-        handle.due = machine.timers_now() + delay
+        due = machine.timers_now() + delay
+        handle = Handle(callback, args, context, machine, due)
         # Adding a very short delay may not change the float, and time would stand
         # still.
         self._schedule(handle, self.real + max(TICK, delay / machine.rate))
@@ -198,10 +192,6 @@ class VirtualLoop(Scheduler):
     ) -> Task[T]:
         """Start a task on the machine of its context."""
         return Task(coro, loop=self, name=str(name) if name else None, context=context)
-
-    def create_future(self) -> asyncio.Future[Any]:
-        """Return a future of this loop."""
-        return asyncio.Future(loop=self)
 
     def get_debug(self) -> bool:
         """Return False."""

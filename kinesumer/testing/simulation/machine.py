@@ -41,8 +41,7 @@ class Scheduler(asyncio.BaseEventLoop):
 
     def at_real(self, when: float, callback: Callable[..., Any], *args: Any) -> Handle:
         """Run a callback of the simulated services at a given true time."""
-        handle = Handle(callback, args, self._context, self.services)
-        handle.due = when
+        handle = Handle(callback, args, self._context, self.services, when)
         self._schedule(handle, when)
         return handle
 
@@ -137,7 +136,7 @@ class Machine:
 
     def timers_now(self) -> float:
         """Return the time of asyncio's timers, which stop during suspend."""
-        return self._ahead + self.loop.real * self.rate - self.suspended
+        return self.now() - self.suspended
 
     def set_rate(self, rate: float) -> None:
         """Let the clocks of this thread run faster or slower from now on."""
@@ -205,48 +204,25 @@ class Machine:
 MACHINE: ContextVar[Machine] = ContextVar("MACHINE")
 
 
-class Handle(asyncio.TimerHandle):
+@dataclass(eq=False, repr=False, slots=True)
+class Handle:
     """A callback to run on a machine, at once or at a given time."""
 
-    __slots__ = ("args", "callback", "context", "due", "is_cancelled", "machine")
-
-    def __init__(
-        self,
-        callback: Callable[..., Any],
-        args: tuple[Any, ...],
-        context: Context,
-        machine: Machine,
-    ) -> None:
-        # The parent class is needed only for the type, so leave its fields unset.
-        self.callback: Callable[..., Any] = callback
-        self.args: tuple[Any, ...] = args
-        self.context: Context = context
-        self.machine: Machine = machine
-        self.is_cancelled: bool = False
-        # The time at which the callback is due, on its machine's timers.
-        self.due: float = 0.0
+    callback: Callable[..., Any]
+    args: tuple[Any, ...]
+    context: Context
+    machine: Machine
+    # The time at which the callback is due, on its machine's timers.
+    due: float = 0.0
+    is_cancelled: bool = False
 
     def cancel(self) -> None:
         """Cancel the callback, so that it never runs."""
         self.is_cancelled = True
         self.callback, self.args = (lambda: None), ()
 
-    def cancelled(self) -> bool:
-        """Return True if the callback was cancelled."""
-        return self.is_cancelled
-
-    def when(self) -> float:
-        """Return the time at which the callback is due, on its machine's timers."""
-        return self.due
-
     def __repr__(self) -> str:
         return f"<Handle {self.callback!r} on {self.machine.name}>"
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 # --- the link -------------------------------------------------------------------------

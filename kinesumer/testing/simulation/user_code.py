@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Literal
 
 from kinesumer.client import Kinesumer
 from kinesumer.consuming.owned_shard import CallbackCalls, OwnedShard
@@ -42,7 +42,7 @@ class FaultyUserCode:
         self.slow_until: float = 0.0
         # How many of the next calls will fail.
         self.failures_left: int = 0
-        self._world, self._machine, self._random = world, machine, random
+        self.world, self.machine, self.random = world, machine, random
         self._blocks_until = self._block_seconds = 0.0
         # Slow calls return at once when this is set, so that no fault outlasts its end.
         self._faults_ended = asyncio.Event()
@@ -62,7 +62,7 @@ class FaultyUserCode:
     def block_each(self, seconds: float, duration_seconds: float) -> None:
         """For some time, block the event loop up to ``seconds`` with each record."""
         self._block_seconds = seconds
-        self._blocks_until = self._machine.loop.real + duration_seconds
+        self._blocks_until = self.machine.loop.real + duration_seconds
 
     def end_faults(self) -> None:
         """End all faults."""
@@ -73,89 +73,68 @@ class FaultyUserCode:
 
     async def run(self, records: Sequence[Record], batch: Batch | None = None) -> None:
         """Handle some records. Raises UserError."""
-        if (key := self._world.deadly.first_of(records)) is not None:
-            self._world.killed(self._machine, key)
+        if (key := self.world.deadly.first_of(records)) is not None:
+            self.world.killed(self.machine, key)
             await asyncio.Event().wait()
-        now = self._machine.loop.real
+        now = self.machine.loop.real
         if now < self._blocks_until:
             await self._block_at(len(records))
-        if self.failures_left or self._hanging or now < self.slow_until:
-            await self._apply_user_code_faults()
-        if (user := self._world.user) is None:
+        await self._apply_user_code_faults(now)
+        if (user := self.world.user) is None:
             return
-        if user.handler.takes_batches:
-            await self._handle(user, batch)
-        else:
-            for record in records:
-                await self._handle(user, record)
+        for item in [batch] if user.handler.takes_batches else records:
+            await self._call(user, user.handler.call, item)
 
-    async def assigned(self, shard: AssignedShard) -> None:
-        """Call ``on_assigned``, with the current faults. Raises UserError."""
-        await self._pause()
-        if (user := self._world.user) is not None and user.on_assigned is not None:
-            await self._call_back(user, user.on_assigned, shard)
+    async def call_back(
+        self, name: Literal["on_assigned", "on_revoked"], *arguments: object
+    ) -> None:
+        """Call one of the user's callbacks, with the current faults.
 
-    async def revoked(self, shard: AssignedShard, reason: RevokeReason) -> None:
-        """Call ``on_revoked``, with the current faults. Raises UserError."""
-        await self._pause()
-        if (user := self._world.user) is not None and user.on_revoked is not None:
-            await self._call_back(user, user.on_revoked, shard, reason)
+        Raises UserError.
+        """
+        await self._apply_user_code_faults(self.machine.loop.real)
+        if (user := self.world.user) and (function := getattr(user, name)):
+            await self._call(user, function, *arguments)
 
-    async def _pause(self) -> None:
-        now = self._machine.loop.real
-        if self.failures_left or self._hanging or now < self.slow_until:
-            await self._apply_user_code_faults()
-
-    async def _call_back(
+    async def _call(
         self, user: UserCode, function: Callable[..., object], *arguments: object
     ) -> None:
-        async def call() -> None:
-            result = function(*arguments)
-            if inspect.isawaitable(result):
-                await result
-
-        await self._guard(user, call())
-
-    async def _handle(self, user: UserCode, item: Record | Batch | None) -> None:
-        async def call() -> None:
-            if user.handler.is_async:
-                await user.handler.call(item)
-            else:
-                refuse_awaitable(user.handler.call(item))
-
-        await self._guard(user, call())
-
-    async def _guard(self, user: UserCode, call: Awaitable[None]) -> None:
-        """Wait for the user's code. Only errors in ``restarts_after`` are expected."""
+        """Call the user's code. Only errors in ``restarts_after`` are expected."""
         try:
-            await call
+            result = function(*arguments)
+            if function is user.handler.call and not user.handler.is_async:
+                refuse_awaitable(result)
+            elif inspect.isawaitable(result):
+                await result
         except user.restarts_after as error:
-            if self._world.faults_ended:
-                self._world.late_failure = error
+            if self.world.faults_ended:
+                self.world.late_failure = error
             raise UserError from error
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # even one of a test framework ends the run
-            self._world.loop.halted = self._world.loop.halted or error
+            self.world.loop.halted = self.world.loop.halted or error
             raise
 
-    async def _apply_user_code_faults(self) -> None:
+    async def _apply_user_code_faults(self, now: float) -> None:
+        if not (self.failures_left or self._hanging or now < self.slow_until):
+            return
         if self.failures_left:
             self.failures_left -= 1
             raise UserError
         if self._hanging:
             await self._hanging.wait()
-        draw = self._random.random
+        draw = self.random.random
         with suppress(TimeoutError):
             async with asyncio.timeout(60 * draw() if draw() < 0.03 else draw()):
                 await self._faults_ended.wait()
 
     async def _block_at(self, count: int) -> None:
         """Block the loop with each record, without a break between them."""
-        loop = self._machine.loop
+        loop = self.machine.loop
         for _ in range(count):
             if loop.real < self._blocks_until:
-                await self._machine.busy(self._block_seconds * self._random.random())
+                await self.machine.busy(self._block_seconds * self.random.random())
 
 
 class SimulatedClient(Kinesumer):
@@ -166,40 +145,33 @@ class SimulatedClient(Kinesumer):
         """The client's group, or None before its start."""
         return self._lifecycle.group
 
-
-class ConsumingProcess(Protocol):
-    """A process, as the user's side of its client sees it."""
-
-    world: World
-    machine: Machine
-    random: Random
-    user_code: FaultyUserCode
-    client: SimulatedClient | None
-
-    def requested_streams(self) -> list[Stream]:
-        """Return the streams that the process consumes."""
-        ...
-
     def owned_shards(self) -> Iterable[OwnedShard]:
-        """Return the shards that the client owns."""
-        ...
+        """Return the shards that the client owns now."""
+        return () if self.group is None else self.group.owned_shards()
 
 
 class UserSide:
     """The loops, or the handlers, of one client. They report to the checker."""
 
-    def __init__(self, process: ConsumingProcess, client: SimulatedClient) -> None:
-        self._process, self._client = process, client
-        self._machine, self._random = process.machine, process.random
-        self._world, self._checker = process.world, process.world.checker
+    def __init__(self, client: SimulatedClient, user_code: FaultyUserCode) -> None:
+        self._client, self._user_code = client, user_code
+        self._machine, self._random = user_code.machine, user_code.random
+        self._world, self._checker = user_code.world, user_code.world.checker
+        self._is_consuming = True
         self._unacked: list[Record] = []
         # Records that handlers got, which may get them again, and those that failed.
         self._delivered: set[tuple[Fence, Position]] = set()
         self._failed: dict[RecordKey, Record] = {}
 
-    async def consume(self) -> None:
-        """Consume the process's streams as the scenario says."""
-        scenario, streams = self._world.scenario, self._process.requested_streams()
+    async def consume(self, streams: Sequence[Stream]) -> None:
+        """Consume streams as the scenario says."""
+        try:
+            await self._consume(streams)
+        finally:
+            self._is_consuming = False
+
+    async def _consume(self, streams: Sequence[Stream]) -> None:
+        scenario = self._world.scenario
         options: dict[str, Any] = {"start": scenario.start}
         if scenario.callbacks:
             options |= {"on_assigned": self._assigned, "on_revoked": self._revoked}
@@ -268,7 +240,7 @@ class UserSide:
             # Wait, so that other tasks take batches, and some are done out of order.
             if world.scenario.tasks > 1 and not world.faults_ended:
                 await asyncio.sleep(self._random.random())
-            await self._process.user_code.run(records, batch)
+            await self._user_code.run(records, batch)
         except Exception:
             self._failed.update((record_key(record), record) for record in records)
             checker.turns.failed(self._machine, records[0])
@@ -327,12 +299,12 @@ class UserSide:
     async def _assigned(self, shard: AssignedShard) -> None:
         calls = self._checker.calls
         calls.assigning(self._machine, shard)
-        for owned in self._process.owned_shards():
+        for owned in self._client.owned_shards():
             if owned.source.fence[:2] == shard.fence[:2] and owned.calls is not None:
                 note = partial(calls.given_up, self._machine, shard.fence)
                 owned.calls = ReportedCalls(owned.calls, note)
         try:
-            await self._process.user_code.assigned(shard)
+            await self._user_code.call_back("on_assigned", shard)
         except BaseException:
             calls.over(self._machine, shard)
             raise
@@ -343,13 +315,13 @@ class UserSide:
         calls.revoking(self._machine, shard, reason)
         try:
             self._ack_shard(shard)
-            await self._process.user_code.revoked(shard, reason)
+            await self._user_code.call_back("on_revoked", shard, reason)
         finally:
             calls.over(self._machine, shard)
 
     def _ack_shard(self, shard: AssignedShard) -> None:
         """Ack the records of a shard that is revoked, at random."""
-        if self._process.client is None or self._random.random() < 0.5:
+        if not self._is_consuming or self._random.random() < 0.5:
             return
         for index in reversed(range(len(self._unacked))):
             if self._unacked[index].fence[:2] == shard.fence[:2]:

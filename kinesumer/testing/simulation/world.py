@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
 from kinesumer.config import Config
@@ -28,8 +28,6 @@ from kinesumer.testing.simulation.memory_kinesis import (
 from kinesumer.testing.simulation.memory_store import MemoryStore
 from kinesumer.testing.simulation.scenarios import Scenario, UserCode
 from kinesumer.wire.put_records import Entry, aggregate
-
-T = TypeVar("T")
 
 # Idle shards get records only in this many seconds after the start.
 BUSY_SECONDS = 30.0

@@ -36,11 +36,6 @@ _NO_ROW: Row = {}
 class InvariantChecker(Checker):
     """Checks the predicates I1 to I12, and I14 to I17."""
 
-    takeovers: int
-    handovers: int
-    redelivered: int
-    delivered_count: int
-
     def __init__(
         self,
         loop: VirtualLoop,
@@ -308,8 +303,7 @@ class InvariantChecker(Checker):
         self, trace: ShardTrace, write: Write, before: Row, after: Row
     ) -> None:
         epoch, session = require_int(after["epoch"]), str(after.get("owner", ""))
-        arn = write.key.pk.split("#", 2)[2]
-        name = trace.shard_id
+        arn, name = _arn_of(write), trace.shard_id
         if before["ended"]:
             self.fail("I1", f"{name} is claimed after its end")
         self.pauses.check_claim(before, session)

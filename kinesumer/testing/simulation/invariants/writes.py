@@ -39,43 +39,16 @@ def plan_id(row: Row) -> tuple[int, int]:
     return require_int(epoch), require_int(version)
 
 
-@dataclass(frozen=True)
-class Plans:
-    """Checks that the ranges that a plan gives to members don't overlap (I12).
-
-    ``convergence`` checks the rest of I12 later, when all members have their ranges.
-    """
-
-    _checker: Checker
-    _parts: dict[tuple[int, int], list[tuple[Part, object]]] = field(
-        default_factory=dict
-    )
-
-    def assigned(self, row: Row) -> None:
-        """Check the range that a plan gives to a member."""
-        plan, parts = plan_id(row), parse_ranges(row)
-        if len(parts) > len({arn for arn, *_ in parts}):
-            self._fail(plan, row["sk"], "has a range that isn't contiguous")
-        known = self._parts.setdefault(plan, [])
-        for part in parts:
-            for other, client_id in known:
-                if part[0] == other[0] and part[1] <= other[2] and other[1] <= part[2]:
-                    self._fail(plan, row["sk"], f"shares {part} with {client_id}")
-            known.append((part, row["sk"]))
-
-    def _fail(self, plan: tuple[int, int], client_id: object, what: str) -> None:
-        self._checker.fail("I12", f"plan {plan[0]}.{plan[1]}: {client_id} {what}")
-
-
 class Membership:
     """Checks each write to the row of a member or of the leader (I6, I7, I11, I12)."""
 
     def __init__(self, checker: Checker, pauses: Pauses) -> None:
         self._checker = checker
-        self._plans = Plans(checker)
         self._pauses = pauses
         # The session of each leader epoch.
         self._leaders: dict[int, str] = {}
+        # The parts that each plan has given, and to which clients.
+        self._parts: dict[tuple[int, int], list[tuple[Part, object]]] = {}
 
     def member_write(self, write: Write, before: Row | None, after: Row | None) -> None:
         """Check a write to a member's row."""
@@ -126,7 +99,23 @@ class Membership:
         leader = self._leaders.get(plan[0])
         if leader is not None and not checker.is_written_by(leader):
             checker.fail("I11", f"plan {plan} is not of the leader {leader}")
-        self._plans.assigned(after)
+        self._check_ranges(plan, after)
+
+    def _check_ranges(self, plan: tuple[int, int], row: Row) -> None:
+        """Check that the ranges that a plan gives to members don't overlap (I12).
+
+        ``convergence`` checks the rest of I12 later, when all members have their
+        ranges.
+        """
+        parts, name = parse_ranges(row), f"plan {plan[0]}.{plan[1]}: {row['sk']}"
+        if len(parts) > len({arn for arn, *_ in parts}):
+            self._checker.fail("I12", f"{name} has a range that isn't contiguous")
+        known = self._parts.setdefault(plan, [])
+        for part in parts:
+            for other, client_id in known:
+                if part[0] == other[0] and part[1] <= other[2] and other[1] <= part[2]:
+                    self._checker.fail("I12", f"{name} shares {part} with {client_id}")
+            known.append((part, row["sk"]))
 
     def _check_dead_stays(self, before: Row, after: Row | None) -> None:
         was_dead = before.get("dead") is True
