@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from kinesumer.model.streams import CONSUMER_ARN
 from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.consumers import current_consumers, find_consumer
@@ -232,7 +234,7 @@ def list_shards(stream: Stream, request: rq.ListShards, now: float) -> Answer:
     page = shards[: request.max_results]
     answer: dict[str, Any] = {"Shards": [_shard(shard) for shard in page]}
     if len(page) < len(shards):
-        after = token._replace(after=page[-1].shard_id, issued_at=now)
+        after = replace(token, after=page[-1].shard_id, issued_at=now)
         answer["NextToken"] = after.encode()
     return answer
 
@@ -264,7 +266,7 @@ def _first_token(stream: Stream, request: rq.ListShards, now: float) -> ListingT
         if kind == "AFTER_SHARD_ID":
             after = _required(request.shard_filter.shard_id, "ShardId")
     return ListingToken(
-        stream.arn, stream.created_ms, after or "", now, kind, timestamp
+        stream.arn, stream.created_ms, now, after or "", kind, timestamp
     )
 
 

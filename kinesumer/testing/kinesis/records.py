@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.requests import (
@@ -40,7 +42,7 @@ def get_iterator(
         request.timestamp,
         now + skew,
     )
-    iterator = ShardIterator(stream.arn, stream.created_ms, shard.shard_id, index, now)
+    iterator = ShardIterator(stream.arn, stream.created_ms, now, shard.shard_id, index)
     return {"ShardIterator": iterator.encode()}
 
 
@@ -124,7 +126,7 @@ def get_records(stream: Stream, request: rq.GetRecords, now: float) -> ReadPage:
     shard.read_bytes.spend(size)
     following = None
     if not shard.closed or end < len(shard.log):
-        following = iterator._replace(at=end, issued_at=now).encode()
+        following = replace(iterator, at=end, issued_at=now).encode()
     behind = shard.millis_behind(start, end, now)
     return ReadPage(shard.log[start:end], following, behind, shard.children)
 

@@ -8,18 +8,23 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from email.utils import formatdate
 from functools import partial
-from typing import Annotated, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from msgspec import Meta
 
 from kinesumer.runtime.partitions import partition_of
 
-T = TypeVar("T")
-
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.-]+$")]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
 Count = Annotated[int, Meta(ge=1)]
+Place = Literal[
+    "AT_SEQUENCE_NUMBER",
+    "AFTER_SEQUENCE_NUMBER",
+    "TRIM_HORIZON",
+    "LATEST",
+    "AT_TIMESTAMP",
+]
 
 
 class Request(msgspec.Struct, rename="pascal", kw_only=True):
@@ -139,13 +144,7 @@ class PutRecords(Request):
 
 class GetShardIterator(Request):
     shard_id: str
-    shard_iterator_type: Literal[
-        "AT_SEQUENCE_NUMBER",
-        "AFTER_SEQUENCE_NUMBER",
-        "TRIM_HORIZON",
-        "LATEST",
-        "AT_TIMESTAMP",
-    ]
+    shard_iterator_type: Place
     starting_sequence_number: str | None = None
     timestamp: float | None = None
 
@@ -215,13 +214,7 @@ class ListStreamConsumers(Request):
 class StartingPosition(msgspec.Struct, rename="pascal"):
     """The start of a subscription."""
 
-    type: Literal[
-        "AT_SEQUENCE_NUMBER",
-        "AFTER_SEQUENCE_NUMBER",
-        "TRIM_HORIZON",
-        "LATEST",
-        "AT_TIMESTAMP",
-    ]
+    type: Place
     sequence_number: str | None = None
     timestamp: float | None = None
 
@@ -268,24 +261,35 @@ def resource_arn(service: str, region: str, account: str, resource: str) -> str:
 # --- the tokens in requests and responses ---------------------------------------------
 
 
-class ShardIterator(NamedTuple):
-    """A position in a shard: the index of the next record in its log."""
+class Token(msgspec.Struct, array_like=True, frozen=True):
+    """A place in a stream, which a response gives and a later request continues."""
 
+    name: ClassVar[str]  # of the request's parameter
     stream_arn: str
     created_ms: int
-    shard_id: str
-    at: int
     issued_at: float
 
     def encode(self) -> str:
-        """Return the iterator as text."""
+        """Return the token as text."""
         # Kinesis's iterators begin with these letters.
-        return "AAAAAAAA" + _encode(self)
+        return "AAAAAAAA" + urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
     @classmethod
     def decode(cls, text: str) -> Self:
-        """Parse an iterator. Raise InvalidArgumentException if the text isn't one."""
-        return _decode(text.removeprefix("AAAAAAAA"), cls, "Invalid ShardIterator.")
+        """Parse a token. Raise InvalidArgumentException if the text isn't one."""
+        try:
+            data = urlsafe_b64decode(text.removeprefix("AAAAAAAA"))
+            return msgspec.json.decode(data, type=cls)
+        except (ValueError, msgspec.MsgspecError):
+            raise invalid_argument(f"Invalid {cls.name}.") from None
+
+
+class ShardIterator(Token, array_like=True, frozen=True):
+    """A position in a shard: the index of the next record in its log."""
+
+    name = "ShardIterator"
+    shard_id: str
+    at: int
 
     def require_fresh(self, now: float, seconds: float) -> None:
         """Raise ExpiredIteratorException if the iterator is older than ``seconds``."""
@@ -299,24 +303,13 @@ class ShardIterator(NamedTuple):
             )
 
 
-class ListingToken(NamedTuple):
+class ListingToken(Token, array_like=True, frozen=True):
     """A paging token: where a listing continues, and the filter of its first call."""
 
-    stream_arn: str
-    created_ms: int
+    name = "NextToken"
     after: str
-    issued_at: float
     filter_type: str
     filter_timestamp: float
-
-    def encode(self) -> str:
-        """Return the token as text."""
-        return _encode(self)
-
-    @classmethod
-    def decode(cls, text: str) -> Self:
-        """Parse a token. Raise InvalidArgumentException if the text isn't one."""
-        return _decode(text, cls, "Invalid NextToken.")
 
     def require_fresh(self, now: float, seconds: float) -> None:
         """Raise ExpiredNextTokenException if the token is older than ``seconds``."""
@@ -325,14 +318,3 @@ class ListingToken(NamedTuple):
                 "ExpiredNextTokenException",
                 "The NextToken has expired; start the listing again.",
             )
-
-
-def _encode(token: tuple[str | float, ...]) -> str:
-    return urlsafe_b64encode(msgspec.json.encode(token)).decode()
-
-
-def _decode(text: str, kind: type[T], message: str) -> T:
-    try:
-        return msgspec.json.decode(urlsafe_b64decode(text), type=kind)
-    except (ValueError, msgspec.MsgspecError):
-        raise invalid_argument(message) from None

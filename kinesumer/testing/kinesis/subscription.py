@@ -115,7 +115,7 @@ class Subscription:
             event["ChildShards"] = [child_description(c) for c in shard.children]
         else:
             event["ContinuationSequenceNumber"] = self._continuation(end)
-        return Step(event_frame(event), is_last)
+        return Step(event_frame(msgspec.json.encode(event)), is_last)
 
     def _continuation(self, index: int) -> str:
         """Return the highest number that is not after the next record's number."""
@@ -161,16 +161,19 @@ class Consumer:
         }
 
 
-_EVENT = {
-    ":message-type": "event",
-    ":event-type": "SubscribeToShardEvent",
-    ":content-type": "application/json",
-}
+def _frame(kind: str, name: str, payload: bytes) -> bytes:
+    """Return the frame of a JSON message: an event or an exception with a name."""
+    headers = {
+        ":message-type": kind,
+        f":{kind}-type": name,
+        ":content-type": "application/json",
+    }
+    return encode_frame(headers, payload)
 
 
-def event_frame(event: Mapping[str, object]) -> bytes:
-    """Return the frame of an event with records."""
-    return encode_frame(_EVENT, msgspec.json.encode(event))
+def event_frame(payload: bytes) -> bytes:
+    """Return the frame of an event with records, which are JSON."""
+    return _frame("event", "SubscribeToShardEvent", payload)
 
 
 def without_iterator(body: bytes) -> bytes:
@@ -183,27 +186,17 @@ def without_iterator(body: bytes) -> bytes:
 def without_continuation(frame: bytes) -> bytes:
     """Return an event with neither ContinuationSequenceNumber nor ChildShards."""
     (headers_size,) = struct.unpack_from(">I", frame, 4)
-    return encode_frame(_EVENT, without_iterator(frame[12 + headers_size : -4]))
+    return event_frame(without_iterator(frame[12 + headers_size : -4]))
 
 
 def exception_frame(code: str, message: str) -> bytes:
     """Return the frame of an exception."""
-    headers = {
-        ":message-type": "exception",
-        ":exception-type": code,
-        ":content-type": "application/json",
-    }
-    return encode_frame(headers, msgspec.json.encode({"message": message}))
+    return _frame("exception", code, msgspec.json.encode({"message": message}))
 
 
 def initial_response() -> bytes:
     """Return the frame with which AWS begins an event stream."""
-    headers = {
-        ":message-type": "event",
-        ":event-type": "initial-response",
-        ":content-type": "application/json",
-    }
-    return encode_frame(headers, b"{}")
+    return _frame("event", "initial-response", b"{}")
 
 
 def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:

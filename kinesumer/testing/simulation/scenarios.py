@@ -290,11 +290,7 @@ def draw_scenario(seed: int) -> Scenario:
         static_ids=draw.random() < 0.4,
         together=draw.random() < 0.4,
         min_read_interval_seconds=0.2 if total < SLOW_FROM_SHARDS else 2.0,
-    )
-    stuck_soon = draw.random() < 0.3
-    scenario = replace(
-        scenario,
-        config={"max_processing_seconds": 20.0} if stuck_soon else {},
+        config={"max_processing_seconds": 20.0} if draw.random() < 0.3 else {},
         labels=draw.choice((0, 0, 0, 2, 3)),
     )
     calls = draw.choice((0, 0, 1, 4)) if scenario.commit == "auto" else 0
@@ -305,10 +301,9 @@ def draw_scenario(seed: int) -> Scenario:
     callbacks = random.Random(f"callbacks {seed}").random() < EXTRA_SHARE
     scenario = replace(scenario, callbacks=callbacks)
     scenario = _with_fan_out(random.Random(f"fan-out {seed}"), scenario)
-    if random.Random(f"poison {seed}").random() < EXTRA_SHARE:
-        scenario = replace(scenario, faults=f"{scenario.faults},{POISON}")
-    if random.Random(f"strategy {seed}").random() < EXTRA_SHARE:
-        scenario = replace(scenario, faults=f"{scenario.faults},{SWITCHES}")
+    for name, more in (("poison", POISON), ("strategy", SWITCHES)):
+        if random.Random(f"{name} {seed}").random() < EXTRA_SHARE:
+            scenario = replace(scenario, faults=f"{scenario.faults},{more}")
     return scenario
 
 
