@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import check_settled
 from kinesumer.testing.simulation.invariants.base import Ownership, ShardTrace
-from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-
-Play = Callable[[Simulation], Coroutine[Any, Any, None]]
-
-
-def simulate(play: Play, seed: int = 1, **scenario: Any) -> Simulation:
-    """Simulate a scenario. Raise an error if it violates a checked predicate."""
-    sim = Simulation(Scenario(**{"drift": 0.0, **scenario}), seed)
-    sim.run(play)
-    assert not sim.loop.failures
-    return sim
-
-
-def simulate_settled(play: Play, seed: int = 1, **scenario: Any) -> Simulation:
-    """Simulate a scenario in a settled group. Check that the group settles again."""
-
-    async def settle(sim: Simulation) -> None:
-        await steady(sim)
-        await play(sim)
-        await finish(sim)
-        check_settled(sim)
-
-    return simulate(settle, seed, **scenario)
 
 
 async def steady(sim: Simulation, seconds: float = 20.0) -> None:
@@ -51,6 +27,12 @@ def flow(sim: Simulation, every_seconds: float = 0.05) -> None:
             await asyncio.sleep(every_seconds)
 
     sim.background.append(asyncio.get_running_loop().create_task(put()))
+
+
+async def settle(sim: Simulation, seconds: float = 15.0) -> None:
+    """Wait until the last records are done, and check that the group has settled."""
+    await finish(sim, seconds)
+    check_settled(sim)
 
 
 async def finish(sim: Simulation, seconds: float = 15.0) -> None:

@@ -14,11 +14,11 @@ from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import (
     finish,
     held_by,
-    simulate,
-    simulate_settled,
+    settle,
     steady,
     traces,
 )
+from tests.support.simulated import simulated
 
 FAN_OUT: dict[str, Any] = {"fan_out": 1.0, "shards": (6,)}
 # User code stops for so long that the buffers are full, and events wait for memory.
@@ -57,31 +57,29 @@ def open_streams(sim: Simulation) -> list[LinkedEventStream]:
     ]
 
 
-def test_a_subscription_that_stays_silent_is_replaced() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        silent = open_streams(sim)
-        assert len(silent) == 6
-        for stream in silent:
-            stream.stall(1e9)
-        await finish(sim, seconds=SILENCE_SECONDS + 15)
-        assert all(all(trace.delivered) for trace in traces(sim))
-        assert not set(silent) & set(open_streams(sim))
-
-    simulate(play, **FAN_OUT)
+@simulated(**FAN_OUT)
+async def test_a_subscription_that_stays_silent_is_replaced(sim: Simulation) -> None:
+    await steady(sim)
+    silent = open_streams(sim)
+    assert len(silent) == 6
+    for stream in silent:
+        stream.stall(1e9)
+    await finish(sim, seconds=SILENCE_SECONDS + 15)
+    assert all(all(trace.delivered) for trace in traces(sim))
+    assert not set(silent) & set(open_streams(sim))
 
 
-def test_each_shard_is_subscribed_to_by_its_owner_only() -> None:
-    async def play(sim: Simulation) -> None:
-        joined, left = sim.start_process(), sim.living[0]
-        await asyncio.sleep(20)
-        left.leave()
-        await asyncio.sleep(20)
-        assert held_by(sim, joined)
-        for process in sim.living:
-            assert process.subscriptions is not None
-            subscribed = Counter(map(shard_of, process.subscriptions.open))
-            owned = Counter(trace.shard_id for trace in held_by(sim, process))
-            assert subscribed == owned
-
-    simulate_settled(play, **FAN_OUT)
+@simulated(**FAN_OUT)
+async def test_each_shard_is_subscribed_to_by_its_owner_only(sim: Simulation) -> None:
+    await steady(sim)
+    joined, left = sim.start_process(), sim.living[0]
+    await asyncio.sleep(20)
+    left.leave()
+    await asyncio.sleep(20)
+    assert held_by(sim, joined)
+    for process in sim.living:
+        assert process.subscriptions is not None
+        subscribed = Counter(map(shard_of, process.subscriptions.open))
+        owned = Counter(trace.shard_id for trace in held_by(sim, process))
+        assert subscribed == owned
+    await settle(sim)

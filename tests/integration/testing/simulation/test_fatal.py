@@ -14,64 +14,61 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import simulate, steady
+from tests.integration.testing.simulation.scenario import steady
+from tests.support.simulated import simulated
 
 
-def test_a_stream_that_is_deleted_ends_every_client() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        sim.producing = False
-        sim.expects_fatal = sim.checker.is_disabled = True
-        sim.kinesis.delete_stream("stream-0")
-        await asyncio.sleep(60)
-        for process in sim.processes:
-            assert isinstance(process.ended_with, StreamMissingError)
-
-    simulate(play, shards=(4,))
+@simulated(shards=(4,))
+async def test_a_stream_that_is_deleted_ends_every_client(sim: Simulation) -> None:
+    await steady(sim)
+    sim.producing = False
+    sim.expects_fatal = sim.checker.is_disabled = True
+    sim.kinesis.delete_stream("stream-0")
+    await asyncio.sleep(60)
+    for process in sim.processes:
+        assert isinstance(process.ended_with, StreamMissingError)
 
 
-def test_a_second_live_process_with_one_id_gets_an_error_and_the_first_goes_on() -> (
-    None
-):
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        first = sim.processes[0]
-        second = sim.start_process(first.client_id)
-        await asyncio.sleep(30)
-        assert isinstance(second.refused, ClientIdInUseError)
-        assert first.alive
-
-    sim = simulate(play)
+@simulated()
+async def test_a_second_live_process_with_one_id_gets_an_error_and_the_first_goes_on(
+    sim: Simulation,
+) -> None:
+    await steady(sim)
+    first = sim.processes[0]
+    second = sim.start_process(first.client_id)
+    await asyncio.sleep(30)
+    assert isinstance(second.refused, ClientIdInUseError)
+    assert first.alive
     assert not sim.checker.dead
 
 
-def test_a_restarted_process_with_its_old_id_takes_its_old_place() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        victim = sim.processes[1]
-        victim.machine.kill()
-        sim.start_process(victim.client_id)
-        await asyncio.sleep(30)
-        moved = {
-            trace.shard_id
-            for trace in sim.checker.shards.values()
-            if len({t.machine.name for t in trace.ownerships.values()}) > 1
-            and trace.ownerships[max(trace.ownerships)].claimed_at > 20
-            and trace.ownerships[max(trace.ownerships)].machine.name != victim.client_id
-        }
-        assert not moved
-
-    simulate(play, static_ids=True)
+@simulated(static_ids=True)
+async def test_a_restarted_process_with_its_old_id_takes_its_old_place(
+    sim: Simulation,
+) -> None:
+    await steady(sim)
+    victim = sim.processes[1]
+    victim.machine.kill()
+    sim.start_process(victim.client_id)
+    await asyncio.sleep(30)
+    moved = {
+        trace.shard_id
+        for trace in sim.checker.shards.values()
+        if len({t.machine.name for t in trace.ownerships.values()}) > 1
+        and trace.ownerships[max(trace.ownerships)].claimed_at > 20
+        and trace.ownerships[max(trace.ownerships)].machine.name != victim.client_id
+    }
+    assert not moved
 
 
 @pytest.mark.parametrize("step", range(0, 60, 6))
-def test_a_process_killed_at_any_step_of_its_start_blocks_nobody(step: int) -> None:
-    async def play(sim: Simulation) -> None:
-        doomed = sim.start_process()
-        doomed.machine.after_steps(step, doomed.machine.kill)
-        await asyncio.sleep(0.3)
-        await steady(sim, 40)
-        assert len(sim.checker.shards) == 4
-        assert all(t.ownerships for t in sim.checker.shards.values())
-
-    simulate(play, members=1, shards=(4,))
+@simulated(members=1, shards=(4,))
+async def test_a_process_killed_at_any_step_of_its_start_blocks_nobody(
+    sim: Simulation, step: int
+) -> None:
+    doomed = sim.start_process()
+    doomed.machine.after_steps(step, doomed.machine.kill)
+    await asyncio.sleep(0.3)
+    await steady(sim, 40)
+    assert len(sim.checker.shards) == 4
+    assert all(t.ownerships for t in sim.checker.shards.values())

@@ -9,59 +9,56 @@ import pytest
 
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.testing.simulation.client import Process
-from kinesumer.testing.simulation.convergence import check_settled
 from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import (
-    finish,
     flow,
     held_by,
     ownerships,
     pauses,
-    simulate,
-    simulate_settled,
+    settle,
     steady,
     traces,
 )
+from tests.support.simulated import simulated
 
 
 @pytest.mark.parametrize("assignor", ["range", "load"])
-def test_l2_a_join_ends_in_the_plan_without_a_record_repeated(assignor: str) -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        joined = sim.loop.real
-        sim.start_process()
-        await asyncio.sleep(20)
-        await finish(sim)
-        check_settled(sim)
-        found = pauses(sim, joined)
-        assert found
-        assert statistics.median(found) < 0.5
-
-    sim = simulate(play, assignor=assignor)
+@simulated()
+async def test_l2_a_join_ends_in_the_plan_without_a_record_repeated(
+    sim: Simulation, assignor: str
+) -> None:
+    await steady(sim)
+    joined = sim.loop.real
+    sim.start_process()
+    await asyncio.sleep(20)
+    await settle(sim)
+    found = pauses(sim, joined)
+    assert found
+    assert statistics.median(found) < 0.5
     assert sim.checker.redelivered == 0
 
 
-def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        left = sim.loop.real
-        sim.processes[1].leave()
-        await asyncio.sleep(20)
-        await finish(sim)
-        check_settled(sim)
-        found = pauses(sim, left)
-        assert found
-        assert statistics.median(found) < 0.5
-        assert not sim.processes[1].alive
-
-    sim = simulate(play)
+@simulated()
+async def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated(
+    sim: Simulation,
+) -> None:
+    await steady(sim)
+    left = sim.loop.real
+    sim.processes[1].leave()
+    await asyncio.sleep(20)
+    await settle(sim)
+    found = pauses(sim, left)
+    assert found
+    assert statistics.median(found) < 0.5
+    assert not sim.processes[1].alive
     assert sim.checker.redelivered == 0
 
 
 @pytest.mark.parametrize("static_ids", [False, True])
 @pytest.mark.parametrize("seed", range(2))
-def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
-    seed: int, static_ids: bool
+@simulated(members=4, shards=(16,))
+async def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
+    sim: Simulation, seed: int, static_ids: bool
 ) -> None:
     async def restart(sim: Simulation, process: Process) -> None:
         process.leave()
@@ -69,159 +66,144 @@ def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
             await asyncio.sleep(0.05)
         sim.start_process(process.client_id if static_ids else None)
 
-    async def play(sim: Simulation) -> None:
-        await steady(sim, 20 + sim.random.random())
-        began = sim.loop.real
-        async with asyncio.TaskGroup() as restarts:
-            for process in sim.living:
-                restarts.create_task(restart(sim, process))
-                await asyncio.sleep(3)
-        for _ in range(2):
-            sim.start_process()
-            await asyncio.sleep(1)
-        await asyncio.sleep(20)
-        await finish(sim)
-        check_settled(sim)
-        assert max(pauses(sim, began)) < 1
-
-    sim = simulate(play, seed, members=4, shards=(16,))
+    await steady(sim, 20 + sim.random.random())
+    began = sim.loop.real
+    async with asyncio.TaskGroup() as restarts:
+        for process in sim.living:
+            restarts.create_task(restart(sim, process))
+            await asyncio.sleep(3)
+    for _ in range(2):
+        sim.start_process()
+        await asyncio.sleep(1)
+    await asyncio.sleep(20)
+    await settle(sim)
+    assert max(pauses(sim, began)) < 1
     assert sim.checker.redelivered == 0
 
 
-def test_l4_a_child_in_another_clients_range_delivers_as_soon() -> None:
+@simulated(members=2, shards=(2,))
+async def test_l4_a_child_in_another_clients_range_delivers_as_soon(
+    sim: Simulation,
+) -> None:
     """The boundary between the two clients' ranges is inside the merged shard."""
-
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        merged = sim.merge("stream-0", "shardId-000000000000", "shardId-000000000001")
-        await asyncio.sleep(20)
-        children = sim.split("stream-0", merged)
-        await asyncio.sleep(10)
-        arn = sim.arn("stream-0")
-        ended = sim.checker.shards[arn, merged].ended_at
-        assert ended is not None
-        firsts = [sim.checker.shards[arn, child].ownerships[1] for child in children]
-        assert len({ownership.session for ownership in firsts}) == 2
-        for first in firsts:
-            assert first.started_at is not None
-            assert first.started_at - ended < 2
-
-    simulate(play, members=2, shards=(2,))
+    await steady(sim)
+    merged = sim.merge("stream-0", "shardId-000000000000", "shardId-000000000001")
+    await asyncio.sleep(20)
+    children = sim.split("stream-0", merged)
+    await asyncio.sleep(10)
+    arn = sim.arn("stream-0")
+    ended = sim.checker.shards[arn, merged].ended_at
+    assert ended is not None
+    firsts = [sim.checker.shards[arn, child].ownerships[1] for child in children]
+    assert len({ownership.session for ownership in firsts}) == 2
+    for first in firsts:
+        assert first.started_at is not None
+        assert first.started_at - ended < 2
 
 
 @pytest.mark.parametrize("seconds", [5.0, 60.0, 600.0, 3600.0])
-def test_l5_an_outage_of_the_whole_store_fences_nobody(seconds: float) -> None:
-    async def play(sim: Simulation) -> None:
-        if seconds > 1000:
-            sim.producing = False
-        for process in sim.processes:
-            process.store.network.set(lost=1.0)
-        await asyncio.sleep(seconds)
-        for process in sim.processes:
-            process.store.network.clear()
-        await asyncio.sleep(10)
-
-    sim = simulate_settled(play, shards=(3,), seed=4, min_read_interval_seconds=2.0)
+@simulated(shards=(3,), seed=4, min_read_interval_seconds=2.0)
+async def test_l5_an_outage_of_the_whole_store_fences_nobody(
+    sim: Simulation, seconds: float
+) -> None:
+    await steady(sim)
+    if seconds > 1000:
+        sim.producing = False
+    for process in sim.processes:
+        process.store.network.set(lost=1.0)
+    await asyncio.sleep(seconds)
+    for process in sim.processes:
+        process.store.network.clear()
+    await asyncio.sleep(10)
+    await settle(sim)
     assert not sim.checker.dead
     assert sim.checker.takeovers == 0
     assert sim.checker.redelivered == 0
 
 
-def test_a_first_record_comes_soon_after_a_start_on_an_empty_table() -> None:
-    async def play(sim: Simulation) -> None:
-        flow(sim)
-        for _ in range(3):
-            sim.start_process()
-        await asyncio.sleep(10)
-        firsts = [t.started_at for _, t in ownerships(sim) if t.started_at is not None]
-        assert min(firsts) < 3
-        assert len(firsts) >= 16
-
-    simulate(play, shards=(8, 8))
-
-
-def test_clients_that_start_together_settle_in_a_few_moves() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim, 60)
-        await finish(sim)
-        check_settled(sim)
-        assert max(len(trace.ownerships) for trace in traces(sim)) <= 3
-
-    simulate(play, members=6, shards=(12,), together=True)
-
-
-@pytest.mark.parametrize(("members", "shards"), [(3, 16), (10, 100)])
-def test_i13_the_store_costs_what_the_protocol_says(members: int, shards: int) -> None:
-    minutes = 3
-
-    async def play(sim: Simulation) -> None:
-        flow(sim, every_seconds=2.0)
-        await sim.start_all()
-        await asyncio.sleep(60)
-        before = sim.store.usage.write_units, sim.store.usage.read_units
-        await asyncio.sleep(60 * minutes)
-        writes = (sim.store.usage.write_units - before[0]) / minutes
-        reads = (sim.store.usage.read_units - before[1]) / minutes
-        assert writes <= 1.05 * (60 * members / 2 + 12 * shards)
-        assert reads <= {3: 110, 10: 1.05 * 159}[members]
-        assert sim.kinesis.throttled == 0
-
-    # Read rarely to save time: reads of Kinesis don't use the state store.
-    simulate(
-        play,
-        members=members,
-        shards=(shards,),
-        together=True,
-        min_read_interval_seconds=2.0,
-    )
-
-
-def test_i13_idle_shards_cost_nothing() -> None:
-    async def play(sim: Simulation) -> None:
-        await sim.start_all()
-        await asyncio.sleep(120)
-        before = sim.store.usage.write_units
-        await asyncio.sleep(300)
-        assert sim.store.usage.write_units - before <= 1.05 * 5 * (60 * 3 / 2)
-
-    simulate(play, shards=(64,))
-
-
-def test_shards_beyond_all_limits_are_reported_and_read_once_a_client_joins() -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        counts = [len(held_by(sim, process)) for process in sim.processes]
-        assert counts == [3, 3]
-        snapshot = await read_snapshot(sim.store, sim.scenario.app)
-        (arn,) = snapshot.shards
-        assert len(snapshot.unassignable(arn)) == 2
+@simulated(shards=(8, 8))
+async def test_a_first_record_comes_soon_after_a_start_on_an_empty_table(
+    sim: Simulation,
+) -> None:
+    flow(sim)
+    for _ in range(3):
         sim.start_process()
-        await asyncio.sleep(20)
-        snapshot = await read_snapshot(sim.store, sim.scenario.app)
-        assert not snapshot.unconsumed(arn)
-        # A split makes one shard more than the owner of its parent may own.
-        for trace in held_by(sim, sim.processes[0]):
-            sim.split(next(iter(sim.streams)), trace.shard_id)
-            break
-        await asyncio.sleep(60)
-        await finish(sim)
-        check_settled(sim)
-
-    simulate(play, members=2, shards=(8,), config={"max_shards": 3})
+    await asyncio.sleep(10)
+    firsts = [t.started_at for _, t in ownerships(sim) if t.started_at is not None]
+    assert min(firsts) < 3
+    assert len(firsts) >= 16
 
 
-def test_a_busy_shard_moves_its_neighbours_to_other_clients() -> None:
-    async def play(sim: Simulation) -> None:
-        await sim.start_all()
-        (name,) = sim.streams
-        first = sim.kinesis.stream(name).open[0].shard.first_hash
-        for _ in range(450):
-            sim.put_everywhere()
-            sim.put(name, first, bytes(100_000))
-            await asyncio.sleep(0.1)
-        counts = [len(held_by(sim, process)) for process in sim.processes]
-        assert counts[0] == 1
-        await finish(sim)
-        check_settled(sim)
+@simulated(members=6, shards=(12,), together=True)
+async def test_clients_that_start_together_settle_in_a_few_moves(
+    sim: Simulation,
+) -> None:
+    await steady(sim, 60)
+    await settle(sim)
+    assert max(len(trace.ownerships) for trace in traces(sim)) <= 3
 
-    simulate(play, members=3, shards=(9,), assignor="load", together=True)
+
+# Read rarely to save time: reads of Kinesis don't use the state store.
+@pytest.mark.parametrize(("members", "shards"), [(3, (16,)), (10, (100,))])
+@simulated(together=True, min_read_interval_seconds=2.0)
+async def test_i13_the_store_costs_what_the_protocol_says(
+    sim: Simulation, members: int, shards: tuple[int, ...]
+) -> None:
+    minutes = 3
+    flow(sim, every_seconds=2.0)
+    await sim.start_all()
+    await asyncio.sleep(60)
+    before = sim.store.usage.write_units, sim.store.usage.read_units
+    await asyncio.sleep(60 * minutes)
+    writes = (sim.store.usage.write_units - before[0]) / minutes
+    reads = (sim.store.usage.read_units - before[1]) / minutes
+    assert writes <= 1.05 * (60 * members / 2 + 12 * sum(shards))
+    assert reads <= {3: 110, 10: 1.05 * 159}[members]
+    assert sim.kinesis.throttled == 0
+
+
+@simulated(shards=(64,))
+async def test_i13_idle_shards_cost_nothing(sim: Simulation) -> None:
+    await sim.start_all()
+    await asyncio.sleep(120)
+    before = sim.store.usage.write_units
+    await asyncio.sleep(300)
+    assert sim.store.usage.write_units - before <= 1.05 * 5 * (60 * 3 / 2)
+
+
+@simulated(members=2, shards=(8,), config={"max_shards": 3})
+async def test_shards_beyond_all_limits_are_reported_and_read_once_a_client_joins(
+    sim: Simulation,
+) -> None:
+    await steady(sim)
+    counts = [len(held_by(sim, process)) for process in sim.processes]
+    assert counts == [3, 3]
+    snapshot = await read_snapshot(sim.store, sim.scenario.app)
+    (arn,) = snapshot.shards
+    assert len(snapshot.unassignable(arn)) == 2
+    sim.start_process()
+    await asyncio.sleep(20)
+    snapshot = await read_snapshot(sim.store, sim.scenario.app)
+    assert not snapshot.unconsumed(arn)
+    # A split makes one shard more than the owner of its parent may own.
+    for trace in held_by(sim, sim.processes[0]):
+        sim.split(next(iter(sim.streams)), trace.shard_id)
+        break
+    await asyncio.sleep(60)
+    await settle(sim)
+
+
+@simulated(members=3, shards=(9,), assignor="load", together=True)
+async def test_a_busy_shard_moves_its_neighbours_to_other_clients(
+    sim: Simulation,
+) -> None:
+    await sim.start_all()
+    (name,) = sim.streams
+    first = sim.kinesis.stream(name).open[0].shard.first_hash
+    for _ in range(450):
+        sim.put_everywhere()
+        sim.put(name, first, bytes(100_000))
+        await asyncio.sleep(0.1)
+    counts = [len(held_by(sim, process)) for process in sim.processes]
+    assert counts[0] == 1
+    await settle(sim)

@@ -21,12 +21,13 @@ from kinesumer.testing.simulation.run import (
 )
 from kinesumer.testing.simulation.scenarios import CALLBACKS, Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import held_by, simulate, steady
+from tests.integration.testing.simulation.scenario import held_by, steady
+from tests.support.simulated import simulated
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
 
-def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Outcome:
+def handled(minutes: float, *, concurrency: int, batches: bool = False) -> Outcome:
     """Simulate handlers that sometimes fail or hang, in clients that may crash."""
     scenario = Scenario(
         "handlers",
@@ -45,7 +46,7 @@ def simulated(minutes: float, *, concurrency: int, batches: bool = False) -> Out
 def test_no_record_is_lost_nor_passed_by_a_checkpoint(
     concurrency: int, *, batches: bool
 ) -> None:
-    outcome = simulated(1, concurrency=concurrency, batches=batches)
+    outcome = handled(1, concurrency=concurrency, batches=batches)
     assert not outcome.violation
     assert outcome.takeovers > 1
     assert outcome.handovers > 5
@@ -63,7 +64,7 @@ def test_a_record_marked_before_it_is_handled_is_noticed(
         return work
 
     monkeypatch.setattr(OrderedWork, "_take", too_early)
-    assert simulated(5, concurrency=1).predicate in ("I2", "I10", "lost")
+    assert handled(5, concurrency=1).predicate in ("I2", "I10", "lost")
 
 
 def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +79,7 @@ def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> 
         return work
 
     monkeypatch.setattr(KeyedWork, "_take", forgets_busy_keys)
-    assert simulated(2, concurrency=4).predicate == "I9"
+    assert handled(2, concurrency=4).predicate == "I9"
 
 
 CALLBACK_WAYS: list[dict[str, Any]] = [
@@ -154,22 +155,20 @@ MOST_SECONDS = (4 + CLAIMED) * STEP_SECONDS
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("concurrency", [0, 1, 4])
-def test_a_claimed_shards_first_records_wait_for_a_few_calls_only(
-    seed: int, concurrency: int
+@simulated(members=2, shards=(6,))
+async def test_a_claimed_shards_first_records_wait_for_a_few_calls_only(
+    sim: Simulation, seed: int, concurrency: int
 ) -> None:
-    async def play(sim: Simulation) -> None:
-        await steady(sim)
-        other, blocked = sim.processes
-        assert len(held_by(sim, blocked)) == CLAIMED
-        # Records arrive much faster than they are handled.
-        blocked.user_code.block_each(BLOCK_SECONDS, 1e6)
-        await asyncio.sleep(60)
-        other.leave()
-        await asyncio.sleep(60)
-        sim.end_faults()
-        sim.producing = False
-
-    sim = simulate(play, seed, members=2, shards=(6,), concurrency=concurrency)
+    await steady(sim)
+    other, blocked = sim.processes
+    assert len(held_by(sim, blocked)) == CLAIMED
+    # Records arrive much faster than they are handled.
+    blocked.user_code.block_each(BLOCK_SECONDS, 1e6)
+    await asyncio.sleep(60)
+    other.leave()
+    await asyncio.sleep(60)
+    sim.end_faults()
+    sim.producing = False
     waits = {
         trace.shard_id: ownership.started_at - ownership.claimed_at
         for trace in sim.checker.shards.values()

@@ -100,28 +100,21 @@ def test_all_kinds_share_six_a_minute() -> None:
     assert len({*shared}) == 1
 
 
-def test_a_kind_has_a_rate_and_a_length_of_its_own() -> None:
+def test_kinds_may_have_rates_and_lengths_of_their_own() -> None:
+    assert parse_rates("none") == ()
     assert parse_rates("crash:2,stall::20,split:1:5") == (
         Rate("crash", 2.0, 60.0),
         Rate("stall", 6.0, 20.0),
         Rate("split", 1.0, 5.0),
     )
-
-
-def test_one_kind_may_be_more_frequent_than_the_others() -> None:
     rates = {rate.kind: rate.per_minute for rate in parse_rates("all,crash:30")}
     assert rates["crash"] == 30
     assert rates["stall"] < 1
-
-
-def test_all_may_have_another_rate_together() -> None:
-    rates = [rate for rate in parse_rates("all:12:5") if rate.kind not in FATAL]
-    assert sum(rate.per_minute for rate in rates) == pytest.approx(12)
-    assert {rate.seconds for rate in rates} == {5.0}
-
-
-def test_none_is_none() -> None:
-    assert parse_rates("none") == ()
+    together = [rate for rate in parse_rates("all:12:5") if rate.kind not in FATAL]
+    assert sum(rate.per_minute for rate in together) == pytest.approx(12)
+    assert {rate.seconds for rate in together} == {5.0}
+    named = {rate.kind for rate in parse_rates("all,subscriptions")}
+    assert named - {rate.kind for rate in parse_rates("all")} == {*SUBSCRIPTION_KINDS}
 
 
 @pytest.mark.parametrize(
@@ -149,18 +142,10 @@ def test_faults_come_as_often_and_last_as_long_as_their_rates_say() -> None:
     assert counts["stall"] == pytest.approx(6000, rel=0.05)
     longest = max(fault.duration_seconds for fault in faults if fault.kind == "stall")
     assert 19 < longest <= 20
-
-
-def test_no_fault_outlasts_the_time_for_faults() -> None:
-    faults = draw_faults(parse_rates("all:60"), 30, random.Random(1))
-    assert faults
-    assert all(fault.at + fault.duration_seconds <= 30.001 for fault in faults)
+    short = draw_faults(parse_rates("all:60"), 30, random.Random(1))
+    assert short
+    assert all(fault.at + fault.duration_seconds <= 30.001 for fault in short)
 
 
 def test_what_nobody_survives_happens_at_the_end_only() -> None:
     assert draw_faults(parse_rates("table_deleted"), 600, random.Random(1)) == ()
-
-
-def test_kinds_of_subscriptions_are_drawn_only_if_they_are_named() -> None:
-    named = {rate.kind for rate in parse_rates("all,subscriptions")}
-    assert named - {rate.kind for rate in parse_rates("all")} == {*SUBSCRIPTION_KINDS}

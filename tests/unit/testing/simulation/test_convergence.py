@@ -36,68 +36,54 @@ def change(sim: Simulation, key: Key, **values: str) -> None:
     sim.store.write_now(Write(key, AllOf(), values))
 
 
+def belongs_to_nobody_in_the_plan(sim: Simulation) -> None:
+    trace = sim.checker.shards[sim.arn("stream-0"), "shardId-000000000002"]
+    assert trace.row is not None
+    trace.row = trace.row | {"owner": "somebody"}
+
+
+def range_in_two_pieces(sim: Simulation) -> None:
+    row = sim.store.rows("member#app")[1]
+    first = str(row["range"]).partition(":")[2].rstrip("-")
+    middle = "c" + 31 * "0"
+    pieces = f"0:{first}-{int(middle, 16) - 1:x},0:{middle}-"
+    change(sim, Key("member#app", str(row["sk"])), range=pieces)
+
+
+def share_that_is_too_large(sim: Simulation) -> None:
+    change(sim, Key("member#app", "client-0"), range="0:0-")
+    change(sim, Key("member#app", "client-1"), range="")
+
+
+@pytest.mark.parametrize(
+    ("violation", "upset"),
+    [
+        ("L2 .* alive are", lambda sim: sim.processes[0].machine.kill()),
+        ("L2 .* belongs to somebody", belongs_to_nobody_in_the_plan),
+        (
+            "L2 .* hasn't ended",
+            lambda sim: sim.split("stream-0", "shardId-000000000002"),
+        ),
+        ("L3 .* is never done", lambda sim: sim.put("stream-0")),
+        (
+            "I12 .* begins at",  # a hole
+            lambda sim: change(
+                sim, Key("member#app", "client-1"), range=f"0:9{31 * '0'}-"
+            ),
+        ),
+        ("I12 .* isn't contiguous", range_in_two_pieces),
+        (r"I12 .* \[0, 4\] shards, even .* \[2, 2\]", share_that_is_too_large),
+    ],
+)
+def test_a_group_that_is_not_settled_violates(
+    violation: str, upset: Callable[[Simulation], object]
+) -> None:
+    with pytest.raises(ViolationError, match=violation):
+        settle(upset)
+
+
 def test_a_group_at_rest_is_settled() -> None:
     settle(lambda sim: None)
-
-
-def test_l2_a_dead_process_that_counts_as_alive() -> None:
-    with pytest.raises(ViolationError, match="L2"):
-        settle(lambda sim: sim.processes[0].machine.kill())
-
-
-def test_l2_a_shard_that_belongs_to_nobody_in_the_plan() -> None:
-    def upset(sim: Simulation) -> None:
-        trace = sim.checker.shards[sim.arn("stream-0"), "shardId-000000000002"]
-        assert trace.row is not None
-        trace.row = trace.row | {"owner": "somebody"}
-
-    with pytest.raises(ViolationError, match=r"L2 .* belongs to somebody"):
-        settle(upset)
-
-
-def test_l2_a_closed_shard_that_never_ends() -> None:
-    def upset(sim: Simulation) -> None:
-        sim.split("stream-0", "shardId-000000000002")
-
-    with pytest.raises(ViolationError, match=r"L2 .* hasn't ended"):
-        settle(upset)
-
-
-def test_l3_a_record_that_is_never_done() -> None:
-    with pytest.raises(ViolationError, match=r"L3 .* is never done"):
-        settle(lambda sim: sim.put("stream-0"))
-
-
-def test_i12_a_range_with_a_hole() -> None:
-    def upset(sim: Simulation) -> None:
-        change(sim, Key("member#app", "client-1"), range="0:90000000" + 24 * "0" + "-")
-
-    with pytest.raises(ViolationError, match="I12"):
-        settle(upset)
-
-
-def test_i12_a_range_in_two_pieces() -> None:
-    def upset(sim: Simulation) -> None:
-        row = sim.store.rows("member#app")[1]
-        first = str(row["range"]).partition(":")[2].rstrip("-")
-        middle = "c" + 31 * "0"
-        before = f"{int(middle, 16) - 1:x}"
-        pieces = f"0:{first}-{before},0:{middle}-"
-        change(sim, Key("member#app", str(row["sk"])), range=pieces)
-
-    with pytest.raises(ViolationError, match=r"I12 .* isn't contiguous"):
-        settle(upset)
-
-
-def test_i12_a_share_that_is_too_large() -> None:
-    def upset(sim: Simulation) -> None:
-        change(sim, Key("member#app", "client-0"), range="0:0-")
-        change(sim, Key("member#app", "client-1"), range="")
-
-    with pytest.raises(
-        ViolationError, match=r"I12 .* \[0, 4\] shards, even .* \[2, 2\]"
-    ):
-        settle(upset)
 
 
 def test_a_process_that_will_be_killed_or_leaves_does_not_stay() -> None:

@@ -17,7 +17,6 @@ from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.simulation import final_phases
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.final_phases import latency, pair
-from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.invariants.liveness import (
     LivenessMonitor,
 )
@@ -27,9 +26,8 @@ from kinesumer.testing.simulation.network import (
     LinkedStore,
     NetworkConditions,
 )
-from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Operator, Simulation
-from tests.support.settled_group import settle
+from tests.support.simulated import settled_group
 from tests.support.world import SHARD
 from tests.unit.testing.simulation.checked_trace import Trace
 
@@ -152,133 +150,123 @@ def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
 # --- the predicates -----------------------------------------------------------------
 
 
-def test_a_group_without_trouble_breaks_no_promise() -> None:
-    async def look(sim: Simulation, monitor: LivenessMonitor) -> None:
-        sim.put_everywhere()
-        await asyncio.sleep(monitor.backlog_seconds())
-        monitor.check_backlog()
-        await monitor.check_at_rest()
-        await asyncio.sleep(100)
-
-    settle(look)
-
-
-def test_l7_a_backlog_that_nobody_reads() -> None:
-    async def hang(sim: Simulation, monitor: LivenessMonitor) -> None:
-        for process in sim.processes:
-            process.user_code.hang()
-        sim.put_everywhere()
-        await asyncio.sleep(monitor.backlog_seconds())
-        monitor.check_backlog()
-
-    with pytest.raises(ViolationError, match=r"L7 .* isn't done in time"):
-        settle(hang)
+@settled_group()
+async def test_a_group_without_trouble_breaks_no_promise(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    sim.put_everywhere()
+    await asyncio.sleep(monitor.backlog_seconds())
+    monitor.check_backlog()
+    await monitor.check_at_rest()
+    await asyncio.sleep(100)
 
 
-def test_l8_a_client_that_holds_more_than_its_budget() -> None:
-    async def hold(sim: Simulation, _: LivenessMonitor) -> None:
-        group = sim.processes[0].group
-        assert group is not None
-        group.buffer.used += 81 * 2**20
-        await asyncio.sleep(5)
-
-    with pytest.raises(ViolationError, match=r"L8 .* holds"):
-        settle(hold)
-
-
-def test_l8_a_client_that_asks_for_more_than_it_counts_with() -> None:
-    async def ask(sim: Simulation, _: LivenessMonitor) -> None:
-        sim.processes[0].line.carry(30 * 2**20, lambda: None)
-
-    with pytest.raises(ViolationError, match=r"L8 .* is sent 23592960 bytes"):
-        settle(ask)
+@settled_group(r"L7 .* isn't done in time")
+async def test_l7_a_backlog_that_nobody_reads(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    for process in sim.processes:
+        process.user_code.hang()
+    sim.put_everywhere()
+    await asyncio.sleep(monitor.backlog_seconds())
+    monitor.check_backlog()
 
 
-def test_l8_memory_that_is_never_given_back() -> None:
-    async def leak(sim: Simulation, monitor: LivenessMonitor) -> None:
-        group = sim.processes[0].group
-        assert group is not None
-        group.buffer.used += 1
-        await monitor.check_at_rest()
+@settled_group(r"L8 .* holds")
+async def test_l8_a_client_that_holds_more_than_its_budget(
+    sim: Simulation, _: LivenessMonitor
+) -> None:
+    group = sim.processes[0].group
+    assert group is not None
+    group.buffer.used += 81 * 2**20
+    await asyncio.sleep(5)
 
-    with pytest.raises(ViolationError, match=r"L8 .* never releases 1 bytes"):
-        settle(leak)
+
+@settled_group(r"L8 .* is sent 23592960 bytes")
+async def test_l8_a_client_that_asks_for_more_than_it_counts_with(
+    sim: Simulation, _: LivenessMonitor
+) -> None:
+    sim.processes[0].line.carry(30 * 2**20, lambda: None)
 
 
-def test_l9_a_shard_that_nobody_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+@settled_group(r"L8 .* never releases 1 bytes")
+async def test_l8_memory_that_is_never_given_back(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    group = sim.processes[0].group
+    assert group is not None
+    group.buffer.used += 1
+    await monitor.check_at_rest()
+
+
+@pytest.fixture
+def no_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(*_: object) -> None:
         pass
 
-    async def wait(sim: Simulation, _: LivenessMonitor) -> None:
-        await asyncio.sleep(60)
-
     monkeypatch.setattr(LeaseCoordinator, "_claim", never)
-    with pytest.raises(ViolationError, match=r"L9 .* has had no owner"):
-        settle(wait)
 
 
-def test_l9_a_paused_shard_keeps_its_place_in_its_client() -> None:
-    async def pause(sim: Simulation, _: LivenessMonitor) -> None:
-        owned = next(iter(sim.processes[0].owned_shards()))
-        where = "stream-0", owned.key.shard_id
-        Operator(sim, "pause", lambda o: pauses.pause(o.context, *where, "test"))
-        await asyncio.sleep(200)
-        assert not list(sim.processes[0].owned_shards())
-
-    few = {"max_shards": 1}
-    settle(pause, Scenario(members=1, shards=(3,), faults="none", config=few))
-
-
-def test_l10_a_client_that_is_degraded_without_cause() -> None:
-    async def degrade(sim: Simulation, _: LivenessMonitor) -> None:
-        group = sim.processes[0].group
-        assert group is not None
-        group.set_state("degraded")
-        await asyncio.sleep(1)
-
-    with pytest.raises(ViolationError, match="L10"):
-        settle(degrade)
-
-
-def test_l11_a_client_that_is_declared_dead_while_it_beats() -> None:
-    async def declare(sim: Simulation, _: LivenessMonitor) -> None:
-        client_id = sim.processes[0].client_id
-        sim.store.write_now(
-            Write(Key("member#app", client_id), AllOf(), {"dead": True})
-        )
-
-    with pytest.raises(ViolationError, match="L11"):
-        settle(declare)
-
-
-def test_l12_a_record_that_is_delivered_twice_in_peace() -> None:
-    async def repeat(sim: Simulation, monitor: LivenessMonitor) -> None:
-        sim.checker.redelivered += 1
-        monitor.check_repeats()
-
-    with pytest.raises(ViolationError, match="L12"):
-        settle(repeat)
-
-
-def test_l14_apps_that_are_slow_together() -> None:
-    async def measure(sim: Simulation, _: LivenessMonitor) -> None:
-        sim.kinesis.reads_per_second = 1
-        await latency(sim)
-
-    with pytest.raises(ViolationError, match="L14"):
-        settle(measure, Scenario(members=1, shards=(2,), apps=2, faults="none"))
-
-
-def test_l16_two_events_that_delay_records_for_long(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.usefixtures("no_claims")
+@settled_group(r"L9 .* has had no owner")
+async def test_l9_a_shard_that_nobody_claims(
+    sim: Simulation, _: LivenessMonitor
 ) -> None:
-    async def disturb(sim: Simulation, _: LivenessMonitor) -> None:
-        await pair(sim)
+    await asyncio.sleep(60)
 
+
+@settled_group(members=1, shards=(3,), config={"max_shards": 1})
+async def test_l9_a_paused_shard_keeps_its_place_in_its_client(
+    sim: Simulation, _: LivenessMonitor
+) -> None:
+    owned = next(iter(sim.processes[0].owned_shards()))
+    where = "stream-0", owned.key.shard_id
+    Operator(sim, "pause", lambda o: pauses.pause(o.context, *where, "test"))
+    await asyncio.sleep(200)
+    assert not list(sim.processes[0].owned_shards())
+
+
+@settled_group("L10")
+async def test_l10_a_client_that_is_degraded_without_cause(
+    sim: Simulation, _: LivenessMonitor
+) -> None:
+    group = sim.processes[0].group
+    assert group is not None
+    group.set_state("degraded")
+    await asyncio.sleep(1)
+
+
+@settled_group("L11")
+async def test_l11_a_client_that_is_declared_dead_while_it_beats(
+    sim: Simulation, _: LivenessMonitor
+) -> None:
+    client_id = sim.processes[0].client_id
+    sim.store.write_now(Write(Key("member#app", client_id), AllOf(), {"dead": True}))
+
+
+@settled_group("L12")
+async def test_l12_a_record_that_is_delivered_twice_in_peace(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    sim.checker.redelivered += 1
+    monitor.check_repeats()
+
+
+@settled_group("L14", members=1, shards=(2,), apps=2)
+async def test_l14_apps_that_are_slow_together(
+    sim: Simulation, _: LivenessMonitor
+) -> None:
+    sim.kinesis.reads_per_second = 1
+    await latency(sim)
+
+
+@settled_group("L16")
+async def test_l16_two_events_that_delay_records_for_long(
+    sim: Simulation, _: LivenessMonitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def cut_off(sim: Simulation) -> None:
         for process in sim.living:
             process.kinesis_network.set(lost=1.0)
 
     monkeypatch.setattr(final_phases, "DISTURBANCES", {"join": cut_off})
-    with pytest.raises(ViolationError, match="L16"):
-        settle(disturb)
+    await pair(sim)

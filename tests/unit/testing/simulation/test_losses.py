@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import logging
 from typing import Any
 
 import pytest
 
 from kinesumer.runtime.failure_log import logger
 from kinesumer.testing.simulation.convergence import raise_violation
-from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.invariants.liveness import LivenessMonitor
 from kinesumer.testing.simulation.simulation import Simulation
 from kinesumer.wire.rows import timestamp_text
-from tests.support.settled_group import SCENARIO, settle
+from tests.support.simulated import settled_group
 from tests.support.world import SHARD
 
 
@@ -28,6 +27,16 @@ def note_tip(sim: Simulation, age: float, *, tip: str = "5", read: str = "5") ->
         trace.row["sub_sequence_number"] = int(part)
 
 
+async def log(sim: Simulation, level: int, message: str) -> None:
+    """Let a client log something about a shard."""
+
+    async def say() -> None:
+        where = {"stream": "stream-0", "shard_id": SHARD}
+        logger.log(level, message, extra=where)
+
+    await sim.loop.spawn(sim.processes[0].machine, say())
+
+
 async def lose(sim: Simulation) -> None:
     """Let new records expire before user code handles them."""
     for process in sim.processes:
@@ -37,14 +46,13 @@ async def lose(sim: Simulation) -> None:
     sim.expire("stream-0", 0.0)
 
 
-def test_l13_a_loss_that_a_row_disproves() -> None:
-    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        sim.expire("stream-0", 0.0)
-        note_tip(sim, 60.0, tip="4:7")
-        monitor.lost(SHARD, "stream-0")
-
-    with pytest.raises(ViolationError, match="L13"):
-        settle(expire)
+@settled_group("L13")
+async def test_l13_a_loss_that_a_row_disproves(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    sim.expire("stream-0", 0.0)
+    note_tip(sim, 60.0, tip="4:7")
+    monitor.lost(SHARD, "stream-0")
 
 
 @pytest.mark.parametrize(
@@ -55,15 +63,13 @@ def test_l13_a_loss_that_a_row_disproves() -> None:
         {"age": 60.0, "tip": "5", "read": "5:0"},
     ],
 )
-def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
-    row: dict[str, Any],
+@settled_group()
+async def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
+    sim: Simulation, monitor: LivenessMonitor, row: dict[str, Any]
 ) -> None:
-    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        sim.expire("stream-0", 0.0)
-        note_tip(sim, **row)
-        monitor.lost(SHARD, "stream-0")
-
-    settle(expire)
+    sim.expire("stream-0", 0.0)
+    note_tip(sim, **row)
+    monitor.lost(SHARD, "stream-0")
 
 
 @pytest.mark.parametrize(
@@ -73,17 +79,12 @@ def test_l13_a_loss_that_nothing_disproves_may_be_warned_of(
         "stream s: it has passed a whole shard: records may be lost to retention",
     ],
 )
-def test_l13_what_a_client_logs_is_judged(message: str) -> None:
-    async def log(sim: Simulation, _: LivenessMonitor) -> None:
-        async def say() -> None:
-            where = {"stream": "stream-0", "shard_id": SHARD}
-            logger.warning(message, extra=where)
-
-        note_tip(sim, 60.0)
-        await sim.loop.spawn(sim.processes[0].machine, say())
-
-    with pytest.raises(ViolationError, match="L13"):
-        settle(log)
+@settled_group("L13")
+async def test_l13_what_a_client_logs_is_judged(
+    sim: Simulation, _: LivenessMonitor, message: str
+) -> None:
+    note_tip(sim, 60.0)
+    await log(sim, logging.WARNING, message)
 
 
 @pytest.mark.parametrize(
@@ -93,45 +94,39 @@ def test_l13_what_a_client_logs_is_judged(message: str) -> None:
         "stream s: shard x has expired, and was read to its end",
     ],
 )
-def test_l13_a_loss_in_silence(message: str) -> None:
-    async def expire(sim: Simulation, _: LivenessMonitor) -> None:
-        async def say() -> None:
-            where = {"stream": "stream-0", "shard_id": SHARD}
-            logger.info(message, extra=where)
-
-        await lose(sim)
-        await sim.loop.spawn(sim.processes[0].machine, say())
-
-    with pytest.raises(ViolationError, match=r"L13.*without a warning"):
-        settle(expire, replace(SCENARIO, retention_seconds=120.0))
+@settled_group(r"L13.*without a warning", retention_seconds=120.0)
+async def test_l13_a_loss_in_silence(
+    sim: Simulation, _: LivenessMonitor, message: str
+) -> None:
+    await lose(sim)
+    await log(sim, logging.INFO, message)
 
 
-def test_l13_a_loss_before_the_position_is_not_known_to_the_owner() -> None:
-    async def seek(sim: Simulation, monitor: LivenessMonitor) -> None:
-        trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
-        trace.done[0] = 0  # as after a seek to the beginning
-        sim.expire("stream-0", 0.0)
-        monitor.whole(SHARD, "stream-0")
-
-    settle(seek, replace(SCENARIO, retention_seconds=120.0))
-
-
-def test_l13_a_loss_is_warned_of_once() -> None:
-    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        await lose(sim)
-        monitor.lost(SHARD, "stream-0")
-        monitor.whole(SHARD, "stream-0")
-        raise_violation(sim)
-        await lose(sim)
-        monitor.whole(SHARD, "stream-0")
-
-    with pytest.raises(ViolationError, match=r"L13.*without a warning"):
-        settle(expire, replace(SCENARIO, retention_seconds=120.0))
+@settled_group(retention_seconds=120.0)
+async def test_l13_a_loss_before_the_position_is_not_known_to_the_owner(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    trace = sim.checker.shards[sim.arn("stream-0"), SHARD]
+    trace.done[0] = 0  # as after a seek to the beginning
+    sim.expire("stream-0", 0.0)
+    monitor.whole(SHARD, "stream-0")
 
 
-def test_l13_a_loss_that_was_may_be_logged() -> None:
-    async def expire(sim: Simulation, monitor: LivenessMonitor) -> None:
-        await lose(sim)
-        monitor.lost(SHARD, "stream-0")
+@settled_group(r"L13.*without a warning", retention_seconds=120.0)
+async def test_l13_a_loss_is_warned_of_once(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    await lose(sim)
+    monitor.lost(SHARD, "stream-0")
+    monitor.whole(SHARD, "stream-0")
+    raise_violation(sim)
+    await lose(sim)
+    monitor.whole(SHARD, "stream-0")
 
-    settle(expire)
+
+@settled_group()
+async def test_l13_a_loss_that_was_may_be_logged(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    await lose(sim)
+    monitor.lost(SHARD, "stream-0")
