@@ -7,11 +7,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from functools import wraps
+from random import Random
 from typing import Any
 
 import pytest
 
 from kinesumer.testing.simulation.convergence import raise_violation
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.invariants.liveness import (
     LivenessMonitor,
@@ -22,6 +24,16 @@ from kinesumer.testing.simulation.simulation import Simulation
 
 Play = Callable[..., Coroutine[Any, Any, None]]
 Test = Callable[..., None]
+
+
+def in_virtual_time(play: Play) -> Test:
+    """Run a test in a loop in virtual time, which it gets."""
+
+    def run(**values: Any) -> None:
+        loop = VirtualLoop(Random(0))
+        loop.run(play(loop, **values))
+
+    return _as_test(run, play, given=1)
 
 
 def simulated(seed: int = 1, **scenario: Any) -> Callable[[Play], Test]:

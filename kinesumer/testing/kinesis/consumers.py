@@ -8,7 +8,7 @@ from kinesumer.testing.kinesis import requests as rq
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.kinesis.records import index_of
 from kinesumer.testing.kinesis.requests import (
-    AwsError,
+    in_use,
     invalid_argument,
     limit_exceeded,
     not_found,
@@ -51,8 +51,7 @@ def register(
     consumers, limits = current_consumers(stream, now), stream.limits
     name = request.consumer_name
     if name in stream.consumers:
-        raise AwsError(
-            "ResourceInUseException",
+        raise in_use(
             f"Consumer {name} under stream {stream.name} already exists.",
         )
     if len(consumers) >= stream.max_consumers:
@@ -105,8 +104,7 @@ def deregister(
 def require_no_consumers(stream: Stream, now: float) -> None:
     """Raise ResourceInUseException if a stream has registered consumers."""
     if current_consumers(stream, now):
-        raise AwsError(
-            "ResourceInUseException",
+        raise in_use(
             f"Stream {stream.name} under account {stream.account} has registered "
             "consumers: deregister them, or set EnforceConsumerDeletion.",
         )
@@ -131,14 +129,11 @@ def subscribe(
         )
     status = consumer.status(now)
     if status != "ACTIVE":
-        raise AwsError(
-            "ResourceInUseException", f"Consumer {consumer.name} is {status}."
-        )
+        raise in_use(f"Consumer {consumer.name} is {status}.")
     former = consumer.subscriptions.get(shard.shard_id)
     if former is not None:
         if now - former.began_at < limits.subscription_replace_seconds:
-            raise AwsError(
-                "ResourceInUseException",
+            raise in_use(
                 f"Another active subscription exists for consumer {consumer.name} and "
                 f"shard {shard.shard_id}.",
             )

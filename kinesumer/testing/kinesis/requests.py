@@ -246,6 +246,7 @@ class AwsError(Exception):
         self.code, self.message, self.status = code, message, status
 
 
+in_use: partial[AwsError] = partial(AwsError, "ResourceInUseException")
 invalid_argument: partial[AwsError] = partial(AwsError, "InvalidArgumentException")
 invalid_request: partial[AwsError] = partial(AwsError, "ValidationException")
 limit_exceeded: partial[AwsError] = partial(AwsError, "LimitExceededException")

@@ -15,6 +15,7 @@ from kinesumer.testing.kinesis.requests import (
     AwsError,
     ListingToken,
     ShardIterator,
+    in_use,
     invalid_argument,
     invalid_request,
     limit_exceeded,
@@ -120,8 +121,7 @@ class Kinesis:
         operations.require_distribution(mode, distribution)
         arn = stream_arn(caller, name)
         if arn in self.streams:
-            raise AwsError(
-                "ResourceInUseException",
+            raise in_use(
                 f"Stream {name} under account {caller.account} already exists.",
             )
         used, limit = self._open_shards(caller), self.limits.shards_per_account

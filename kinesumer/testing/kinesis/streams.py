@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right, insort
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.model.streams import Shard as Description
 from kinesumer.testing.kinesis.limits import Bucket, Limits
-from kinesumer.testing.kinesis.requests import AwsError, invalid_argument, not_found
+from kinesumer.testing.kinesis.requests import in_use, invalid_argument, not_found
 from kinesumer.testing.kinesis.shards import Shard, StoredRecord
 from kinesumer.testing.kinesis.subscription import Consumer
 
@@ -19,6 +20,8 @@ BY_KEY, AUTO = "USER_PARTITION_KEY", "AUTO"
 
 # Each time that records expire, all shards are looked at.
 EXPIRY_SECONDS = 1.0
+
+_first_hash = attrgetter("first_hash")
 
 
 class AwsNumbers:
@@ -137,8 +140,7 @@ class Stream:
     def require_active(self) -> None:
         """Raise ResourceInUseException unless the stream is ACTIVE."""
         if self.status != "ACTIVE":
-            raise AwsError(
-                "ResourceInUseException",
+            raise in_use(
                 f"Stream {self.name} under account {self.account} not ACTIVE, "
                 f"instead in state {self.status}",
             )
@@ -328,7 +330,3 @@ class Stream:
                 "SequenceNumber has reached max possible value for the shard."
             )
         return count
-
-
-def _first_hash(shard: Shard) -> int:
-    return shard.first_hash

@@ -89,9 +89,14 @@ class Process:
         self.random: random.Random = world.random_for(f"process {number}")
         self.machine: Machine = world.loop.machine(client_id, rate)
         self.heartbeat_thread: Machine = self.machine.thread("heart")
-        # Both are links to the state store. The heartbeat thread waits for all answers.
-        self.store: LinkedStore = self._linked_store()
-        self.heartbeat_store: LinkedStore = self._linked_store(self.store.network)
+        self.store: LinkedStore = LinkedStore(
+            self.machine,
+            self.random,
+            NetworkConditions(),
+            world.store,
+            world.checker,
+            self.heartbeat_thread,
+        )
         self.kinesis_network: NetworkConditions = NetworkConditions()
         if not world.faults_ended:
             self.kinesis_network.set(skew=world.scenario.skew_seconds)
@@ -280,22 +285,13 @@ class Process:
                 self.client = None
 
     def _new_heartbeat(self, context: ClientContext) -> HeartbeatTask:
-        context = replace(context, store=self.heartbeat_store)
+        context = replace(context, store=self.store)
         return SimulatedHeartbeatThread(self.heartbeat_thread, context)
 
-    def _linked_store(self, network: NetworkConditions | None = None) -> LinkedStore:
-        return LinkedStore(
-            self.machine,
-            self.random,
-            self.world.store,
-            self.world.checker,
-            network,
-            self.heartbeat_thread,
-        )
-
     async def _open_source(self, stream: Stream) -> StreamSource:
-        source = self.world.kinesis.source(stream.name)
-        link = (self.machine, self.random, source, self.kinesis_network, self.line)
+        link = (self.machine, self.random, self.kinesis_network)
+        place = (self.world.kinesis, stream.name, self.line)
         if stream.fan_out is None:
-            return LinkedSource(*link)
-        return await open_fan_out(LinkedFanOutSource(*link, self.subscriptions), stream)
+            return LinkedSource(*link, *place)
+        source = LinkedFanOutSource(*link, *place, self.subscriptions)
+        return await open_fan_out(source, stream)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from random import Random
 from typing import Any, NamedTuple, cast
 
 from kinesumer.aws.fan_out import FanOutSource
@@ -24,9 +24,8 @@ from kinesumer.model.streams import Stream
 from kinesumer.ports import StreamSource
 from kinesumer.testing.kinesis.requests import AwsError
 from kinesumer.testing.kinesis.subscription import Subscription, without_continuation
-from kinesumer.testing.simulation.machine import Machine, SharedLink, Transfer
-from kinesumer.testing.simulation.memory_kinesis import MemorySource
-from kinesumer.testing.simulation.network import LinkedSource, NetworkConditions
+from kinesumer.testing.simulation.machine import Transfer
+from kinesumer.testing.simulation.network import LinkedSource
 from kinesumer.wire.event_stream import Frame
 
 # The client's computer receives so many bytes that the client has not read.
@@ -180,7 +179,7 @@ class LinkedEventStream:
         if self._stalled_until > self._loop.real:
             self._look_at(self._stalled_until)
             return
-        step = self._subscription.step(self._source.now())
+        step = self._subscription.step(self._source.kinesis.clock.wall())
         if step.frame:
             self._send(step.frame, is_last=step.is_last)
         elif step.is_last:
@@ -246,20 +245,11 @@ class LinkedEventStream:
         self._loop.call_soon(self._readable, context=self._home)
 
 
+@dataclass(eq=False)
 class LinkedFanOutSource(LinkedSource):
     """A stream's source over a link, with the calls that fan-out needs."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        random: Random,
-        source: MemorySource,
-        network: NetworkConditions,
-        line: SharedLink,
-        subscriptions: Subscriptions,
-    ) -> None:
-        super().__init__(machine, random, source, network, line)
-        self.subscriptions = subscriptions
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
 
     @property
     def label(self) -> str:
@@ -314,10 +304,6 @@ class LinkedFanOutSource(LinkedSource):
         with timestamp_errors(position):
             begun: Subscription = self.ask(SUBSCRIBE, arguments, skew=self.skew())
         return begun
-
-    def now(self) -> float:
-        """Return the time of Kinesis."""
-        return self.kinesis.clock.wall()
 
     async def error_of_subscription(
         self, code: str, text: str, shard_id: str

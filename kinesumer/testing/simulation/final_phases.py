@@ -38,11 +38,8 @@ MAX_LATENCY_SECONDS = 0.6
 # Simulated user code acknowledges records at random times. After this time, it has
 # acknowledged all of them: it tries every half second.
 MAX_ACK_ROUNDS_SECONDS = 5.0
-
-
-def slowest_clock() -> float:
-    """Return the rate of the slowest clock, on which an interval takes longer."""
-    return 1 - Scenario.drift
+# The rate of the slowest clock, on which an interval takes longer.
+SLOWEST_CLOCK = 1 - Scenario.drift
 
 
 async def nothing(sim: Simulation) -> None:
@@ -75,7 +72,7 @@ async def takeover(sim: Simulation) -> None:
         sim.start_process()  # deploy another client, since none is left
     pause = 2 * sim.scenario.min_read_interval_seconds
     bound = crash_bound(Config(), led=dies == "leader")
-    limit = (bound + _replace_seconds(sim)) / slowest_clock() + pause
+    limit = (bound + _replace_seconds(sim)) / SLOWEST_CLOCK + pause
     limit += _release_seconds(sim)
     await asyncio.sleep(limit + 1)
     for trace in lost:
@@ -120,7 +117,7 @@ def _plan_seconds(sim: Simulation) -> float:
     if sim.config.max_shards is None:
         return 0.0
     beats = 3 * sim.config.heartbeat_interval_seconds
-    return sim.config.listing_interval_seconds / slowest_clock() + beats
+    return sim.config.listing_interval_seconds / SLOWEST_CLOCK + beats
 
 
 async def reshard(sim: Simulation) -> None:
@@ -153,7 +150,7 @@ async def pair(sim: Simulation) -> None:
     kinds = sim.random.choices(list(DISTURBANCES), k=2)
     streams = _streams_with_consumers(sim, more_than=len(kinds))
     limit = 2 * sim.scenario.min_read_interval_seconds + _replace_seconds(sim)
-    limit += _pair_seconds(kinds, lease) / slowest_clock() + _plan_seconds(sim)
+    limit += _pair_seconds(kinds, lease) / SLOWEST_CLOCK + _plan_seconds(sim)
     for kind in kinds:
         if sum(process.stays for process in sim.living) < 2:
             sim.start_process()  # so that a client is left
@@ -264,7 +261,7 @@ async def cost(sim: Simulation) -> None:
     shards = sum(len(sim.kinesis.stream(name).open) for name in names)
     beats = 60 * len(sim.living) / sim.config.heartbeat_interval_seconds
     due = beats + shards * 60 / sim.config.commit_interval_seconds
-    if units > COST_MARGIN * due / slowest_clock():
+    if units > COST_MARGIN * due / SLOWEST_CLOCK:
         sim.checker.fail("I13", f"{units} write units a minute, {due} are due")
     flowing.cancel()
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from random import Random
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from kinesumer.aws import dynamodb_calls
 from kinesumer.errors import (
@@ -31,7 +31,7 @@ from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ports import Write, WriteResult
 from kinesumer.testing.simulation.invariants.checker import InvariantChecker
 from kinesumer.testing.simulation.machine import Machine, SharedLink
-from kinesumer.testing.simulation.memory_kinesis import MemorySource
+from kinesumer.testing.simulation.memory_kinesis import MemoryKinesis, MemorySource
 from kinesumer.testing.simulation.memory_store import STALE_SECONDS, MemoryStore
 from kinesumer.testing.simulation.scenarios import MAX_FAULT_SECONDS
 
@@ -103,24 +103,22 @@ class _Request(NamedTuple):
     due: float  # when the client's time-out is due, on its timers
 
 
+@dataclass(eq=False)
 class Link:
-    """One machine's link to one service. ``thread`` waits for the answers."""
+    """One machine's link to one service."""
 
-    throttled: type[KinesumerError]
-    unavailable: type[TransientError]
-    answer_seconds: float
+    throttled: ClassVar[type[KinesumerError]]
+    unavailable: ClassVar[type[TransientError]]
+    answer_seconds: ClassVar[float]
 
-    def __init__(
-        self,
-        machine: Machine,
-        random: random.Random,
-        network: NetworkConditions | None = None,
-        thread: Machine | None = None,
-    ) -> None:
-        self.machine = machine
-        self.random = random
-        self.network: NetworkConditions = network or NetworkConditions()
-        self._thread = thread or machine
+    machine: Machine
+    random: Random
+    network: NetworkConditions
+
+    @property
+    def thread(self) -> Machine:
+        """The thread that waits for the answers."""
+        return self.machine
 
     async def call(self, act: Callable[[], T]) -> T:
         """Send a request. Return the service's answer or raise its error."""
@@ -131,7 +129,7 @@ class Link:
         future: asyncio.Future[T] = loop.create_future()
         draw = self.random.random
         there = loop.real + network.latency * (0.2 + draw())
-        due = self._thread.timers_now() + self.answer_seconds
+        due = self.thread.timers_now() + self.answer_seconds
         request = _Request(act, future, due)
         if network.is_disturbed:
             network.last_disturbed_at = loop.real
@@ -192,7 +190,7 @@ class Link:
         self, request: _Request, result: object, error: KinesumerError | None
     ) -> None:
         """Deliver an answer, or an error if the thread runs after the time-out."""
-        if self._thread.is_blocked_past(request.due):
+        if self.thread.is_blocked_past(request.due):
             error = self.unavailable("timed out before the answer was read")
         _answer(request.future, result, error)
 
@@ -219,30 +217,27 @@ def _serve_unanswered(request: _Request) -> None:
         return
 
 
+@dataclass(eq=False)
 class LinkedStore(Link):
     """The ports.StateStore that one machine uses over its link."""
 
-    throttled: type[KinesumerError] = StoreThrottledError
-    unavailable: type[TransientError] = StoreUnavailableError
-    answer_seconds: float = dynamodb_calls.ANSWER_SECONDS
+    throttled = StoreThrottledError
+    unavailable = StoreUnavailableError
+    answer_seconds = dynamodb_calls.ANSWER_SECONDS
 
-    def __init__(
-        self,
-        machine: Machine,
-        random: random.Random,
-        store: MemoryStore,
-        checker: InvariantChecker,
-        network: NetworkConditions | None = None,
-        thread: Machine | None = None,
-    ) -> None:
-        super().__init__(machine, random, network, thread)
-        self._store = store
-        self._checker = checker
+    store: MemoryStore
+    checker: InvariantChecker
+    waiting: Machine | None = None
+
+    @property
+    def thread(self) -> Machine:
+        """The thread that waits for the answers, by default the machine's first."""
+        return self.waiting or self.machine
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, which may be old unless ``consistent`` is true."""
         age = 0.0 if consistent else self._age()
-        get = self._store.get_now
+        get = self.store.get_now
         return await self.call(partial(get, key, consistent=consistent, age=age))
 
     async def query(
@@ -250,31 +245,31 @@ class LinkedStore(Link):
     ) -> list[Row]:
         """Return rows, which may be old unless ``consistent`` is true."""
         age = 0.0 if consistent else self._age()
-        query = partial(self._store.query_now, consistent=consistent, age=age)
+        query = partial(self.store.query_now, consistent=consistent, age=age)
         return await self.call(partial(query, pk, first=first, last=last))
 
     async def write(self, write: Write) -> WriteResult:
         """Send one conditional write, which may be applied late, twice or never."""
         if not self.machine.alive:
             raise MachineDeadError(self.machine.name)
-        self._checker.sent(self.machine, write)
+        self.checker.sent(self.machine, write)
         written = await self.call(partial(self._write, write))
-        self._checker.answered(self.machine, write, written)
+        self.checker.answered(self.machine, write, written)
         return written
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return keys from the index, which may be out of date."""
         age = self._age()
-        query = self._store.not_updated_since_now
+        query = self.store.not_updated_since_now
         return await self.call(partial(query, pk, moment, age=age))
 
     async def verify(self) -> str:
         """Return the table's id."""
-        return await self.call(self._store.verify_now)
+        return await self.call(self.store.verify_now)
 
     def _write(self, write: Write) -> WriteResult:
-        self._checker.writer = self.machine
-        return self._store.write_now(write)
+        self.checker.writer = self.machine
+        return self.store.write_now(write)
 
     def _age(self) -> float:
         if not self._has(self.network.stale):
@@ -282,25 +277,18 @@ class LinkedStore(Link):
         return STALE_SECONDS * self.random.random()
 
 
+@dataclass(eq=False)
 class LinkedSource(Link, MemorySource):
     """The ports.StreamSource that one machine uses for a stream over its link."""
 
-    throttled: type[KinesumerError] = SourceThrottledError
-    unavailable: type[TransientError] = SourceUnavailableError
+    throttled = SourceThrottledError
+    unavailable = SourceUnavailableError
     # No time-out: after a block, a thread reads its answers before time-outs fire.
-    answer_seconds: float = math.inf
+    answer_seconds = math.inf
 
-    def __init__(
-        self,
-        machine: Machine,
-        random: random.Random,
-        source: MemorySource,
-        network: NetworkConditions,
-        line: SharedLink | None = None,
-    ) -> None:
-        Link.__init__(self, machine, random, network)
-        MemorySource.__init__(self, source.kinesis, source.name)
-        self.line = line
+    kinesis: MemoryKinesis
+    name: str
+    line: SharedLink | None = None
 
     async def describe(self) -> StreamInfo:
         """Return the stream, with the time of a server whose clock may be wrong."""

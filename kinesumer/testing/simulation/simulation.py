@@ -165,7 +165,7 @@ class Operator:
         self.random: random.Random = sim.random_for(self.name)
         self.machine: Machine = sim.loop.machine(self.name, 1.0)
         self.store: LinkedStore = LinkedStore(
-            self.machine, self.random, sim.store, sim.checker
+            self.machine, self.random, NetworkConditions(), sim.store, sim.checker
         )
         sim.checker.seeks.operators.add(self.machine)
         self.context: ClientContext = ClientContext(
@@ -269,10 +269,10 @@ class Operator:
                     self.sim.checker.note("refused", self.name, str(error))
 
     async def _open(self, name: str) -> OpenStream:
-        source = self.sim.kinesis.source(name)
         # Use a link without a clock error, so that the checker knows a seek's exact
         # time.
-        link = LinkedSource(self.machine, self.random, source, NetworkConditions())
+        network, kinesis = NetworkConditions(), self.sim.kinesis
+        link = LinkedSource(self.machine, self.random, network, kinesis, name)
         info = await link.describe()
         return OpenStream(
             Stream(info.arn), link, info, Start.LATEST, self.context.clock

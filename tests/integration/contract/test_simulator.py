@@ -16,7 +16,6 @@ from kinesumer.testing.memory import MemoryKinesis
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
-    Subscriptions,
     open_fan_out,
 )
 from kinesumer.testing.simulation.machine import SharedLink
@@ -52,10 +51,8 @@ class SimulatedStreams(Streams):
         self._kinesis.delete_stream(stream)
 
     async def source(self, stream: str) -> LinkedFanOutSource:
-        source, network = self._kinesis.source(stream), NetworkConditions()
-        return LinkedFanOutSource(
-            self._machine, Random(0), source, network, self._line, Subscriptions()
-        )
+        link = (self._machine, Random(0), NetworkConditions())
+        return LinkedFanOutSource(*link, self._kinesis, stream, self._line)
 
     async def consumers(self, stream: str) -> StreamConsumers:
         return StreamConsumers(await self.source(stream))

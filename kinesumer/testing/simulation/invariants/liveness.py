@@ -102,12 +102,10 @@ class LivenessMonitor:
         used, budget = group.buffer.used, self.sim.config.buffer_bytes + FULL_PAGE_BYTES
         # Answers carry the data in base64, which makes four bytes of three.
         coming = process.line.bytes_in_flight * 3 // 4
-        if process.subscriptions is not None:
-            # Events arrive unasked: one complete event of each shard, and no more.
-            coming -= process.subscriptions.coming_bytes
-            most = process.subscriptions.most_waiting
-            if most > 1:
-                self._fail("L8", f"{process.name} holds {most} events of a shard")
+        # Events arrive unasked: one complete event of each shard, and no more.
+        coming -= process.subscriptions.coming_bytes
+        if (most := process.subscriptions.most_waiting) > 1:
+            self._fail("L8", f"{process.name} holds {most} events of a shard")
         if used > budget:
             self._fail("L8", f"{process.name} holds {used} bytes, not {budget}")
         if coming > used + FULL_PAGE_BYTES:

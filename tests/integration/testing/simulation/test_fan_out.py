@@ -49,12 +49,7 @@ def shard_of(stream: LinkedEventStream) -> str:
 
 def open_streams(sim: Simulation) -> list[LinkedEventStream]:
     """Return the event streams of all processes."""
-    return [
-        stream
-        for process in sim.living
-        if process.subscriptions is not None
-        for stream in process.subscriptions.open
-    ]
+    return [stream for process in sim.living for stream in process.subscriptions.open]
 
 
 @simulated(**FAN_OUT)
@@ -78,7 +73,6 @@ async def test_each_shard_is_subscribed_to_by_its_owner_only(sim: Simulation) ->
     await asyncio.sleep(20)
     assert held_by(sim, joined)
     for process in sim.living:
-        assert process.subscriptions is not None
         subscribed = Counter(map(shard_of, process.subscriptions.open))
         owned = Counter(trace.shard_id for trace in held_by(sim, process))
         assert subscribed == owned

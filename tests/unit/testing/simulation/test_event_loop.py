@@ -10,6 +10,7 @@ import pytest
 
 from kinesumer.testing.simulation.event_loop import SpinningError, VirtualLoop
 from kinesumer.testing.simulation.machine import Machine
+from tests.support.simulated import in_virtual_time
 
 
 def run(main: Any, seed: int = 0) -> Any:
@@ -23,106 +24,98 @@ async def tick(machine: Machine, seen: list[float], seconds: float = 1.0) -> Non
         seen.append(machine.loop.real)
 
 
-def test_an_hour_of_sleep_takes_no_time() -> None:
-    async def main(loop: VirtualLoop) -> float:
-        await asyncio.sleep(3600)
-        return loop.real
-
-    assert run(main) == 3600
+@in_virtual_time
+async def test_an_hour_of_sleep_takes_no_time(loop: VirtualLoop) -> None:
+    await asyncio.sleep(3600)
+    assert loop.real == 3600
 
 
-def test_a_machines_timers_follow_its_own_clock() -> None:
-    async def main(loop: VirtualLoop) -> list[float]:
-        seen: list[float] = []
-        fast = loop.machine("fast", rate=1.25)
-        loop.spawn(fast, tick(fast, seen))
-        await asyncio.sleep(2.5)
-        assert fast.now() == pytest.approx(3.125)
-        return seen
-
-    assert run(main) == pytest.approx([0.8, 1.6, 2.4])
+@in_virtual_time
+async def test_a_machines_timers_follow_its_own_clock(loop: VirtualLoop) -> None:
+    seen: list[float] = []
+    fast = loop.machine("fast", rate=1.25)
+    loop.spawn(fast, tick(fast, seen))
+    await asyncio.sleep(2.5)
+    assert fast.now() == pytest.approx(3.125)
+    assert seen == pytest.approx([0.8, 1.6, 2.4])
 
 
-def test_a_frozen_machine_runs_nothing_and_then_everything_at_once() -> None:
-    async def main(loop: VirtualLoop) -> list[float]:
-        seen: list[float] = []
-        machine = loop.machine("m")
-        loop.spawn(machine, tick(machine, seen))
-        await asyncio.sleep(1.5)
-        machine.freeze(10)
-        await asyncio.sleep(11)
-        return seen
-
-    assert run(main) == [1, 11.5, 12.5]
-
-
-def test_timers_stand_still_in_suspend_but_the_clock_does_not() -> None:
-    async def main(loop: VirtualLoop) -> list[float]:
-        seen: list[float] = []
-        machine = loop.machine("m")
-        loop.spawn(machine, tick(machine, seen))
-        await asyncio.sleep(1.5)
-        machine.freeze(10, suspend=True)
-        await asyncio.sleep(11)
-        assert machine.now() == 12.5
-        return seen
-
-    assert run(main) == [1, 12]
+@in_virtual_time
+async def test_a_frozen_machine_runs_nothing_and_then_everything_at_once(
+    loop: VirtualLoop,
+) -> None:
+    seen: list[float] = []
+    machine = loop.machine("m")
+    loop.spawn(machine, tick(machine, seen))
+    await asyncio.sleep(1.5)
+    machine.freeze(10)
+    await asyncio.sleep(11)
+    assert seen == [1, 11.5, 12.5]
 
 
-def test_a_timeout_on_a_drifting_machine_lasts_as_long_as_its_clock_says() -> None:
-    async def main(loop: VirtualLoop) -> float:
-        async def wait() -> float:
-            try:
-                async with asyncio.timeout(3):
-                    await asyncio.Event().wait()
-            except TimeoutError:
-                return loop.real
-            raise AssertionError("no timeout")
+@in_virtual_time
+async def test_timers_stand_still_in_suspend_but_the_clock_does_not(
+    loop: VirtualLoop,
+) -> None:
+    seen: list[float] = []
+    machine = loop.machine("m")
+    loop.spawn(machine, tick(machine, seen))
+    await asyncio.sleep(1.5)
+    machine.freeze(10, suspend=True)
+    await asyncio.sleep(11)
+    assert machine.now() == 12.5
+    assert seen == [1, 12]
 
-        return await loop.spawn(loop.machine("m", rate=0.5), wait())
 
-    assert run(main) == pytest.approx(6)
+@in_virtual_time
+async def test_a_timeout_on_a_drifting_machine_lasts_as_long_as_its_clock_says(
+    loop: VirtualLoop,
+) -> None:
+    async def wait() -> float:
+        try:
+            async with asyncio.timeout(3):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return loop.real
+        raise AssertionError("no timeout")
+
+    assert await loop.spawn(loop.machine("m", rate=0.5), wait()) == pytest.approx(6)
 
 
-def test_a_killed_machine_cleans_nothing_up() -> None:
+@in_virtual_time
+async def test_a_killed_machine_cleans_nothing_up(loop: VirtualLoop) -> None:
     cleaned: list[str] = []
 
-    async def main(loop: VirtualLoop) -> None:
-        async def hold() -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                cleaned.append("up")
-                await asyncio.sleep(1)
+    async def hold() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("up")
+            await asyncio.sleep(1)
 
-        machine = loop.machine("m")
-        loop.spawn(machine, hold())
-        await asyncio.sleep(1)
-        machine.kill()
-        await asyncio.sleep(10)
-        assert not cleaned
-
-    run(main)
+    machine = loop.machine("m")
+    loop.spawn(machine, hold())
+    await asyncio.sleep(1)
+    machine.kill()
+    await asyncio.sleep(10)
+    assert not cleaned
 
 
-def test_a_machine_is_killed_between_any_two_callbacks() -> None:
-    async def main(loop: VirtualLoop) -> int:
-        done = 0
+@in_virtual_time
+async def test_a_machine_is_killed_between_any_two_callbacks(loop: VirtualLoop) -> None:
+    done = 0
 
-        async def work() -> None:
-            nonlocal done
-            while True:
-                done += 1
-                await asyncio.sleep(0)
+    async def work() -> None:
+        nonlocal done
+        while True:
+            done += 1
+            await asyncio.sleep(0)
 
-        machine = loop.machine("m")
-        loop.spawn(machine, work())
-        machine.after_steps(7, machine.kill)
-        await asyncio.sleep(1)
-        return done
-
-    assert run(main) == 8
+    machine = loop.machine("m")
+    loop.spawn(machine, work())
+    machine.after_steps(7, machine.kill)
+    await asyncio.sleep(1)
+    assert done == 8
 
 
 def test_the_order_of_machines_is_drawn_and_repeats_with_its_seed() -> None:

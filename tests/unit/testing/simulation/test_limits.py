@@ -27,96 +27,81 @@ from kinesumer.testing.simulation.network import (
     NetworkConditions,
 )
 from kinesumer.testing.simulation.simulation import Operator, Simulation
-from tests.support.simulated import settled_group
+from tests.support.simulated import in_virtual_time, settled_group
 from tests.support.world import SHARD
 from tests.unit.testing.simulation.checked_trace import Trace
-
-
-@pytest.fixture
-def loop() -> VirtualLoop:
-    return VirtualLoop(random.Random(0))
-
 
 # --- the worlds ---------------------------------------------------------------------
 
 
-def test_answers_share_a_link(loop: VirtualLoop) -> None:
+@in_virtual_time
+async def test_answers_share_a_link(loop: VirtualLoop) -> None:
     arrivals: list[tuple[str, float]] = []
-
-    async def main() -> None:
-        link = SharedLink(loop, 100.0)
-        link.carry(100, lambda: arrivals.append(("first", loop.real)))
-        await asyncio.sleep(0.5)
-        link.carry(100, lambda: arrivals.append(("second", loop.real)))
-        dropped = link.carry(1000, lambda: arrivals.append(("dropped", loop.real)))
-        await asyncio.sleep(0.3)
-        link.drop(dropped)
-        assert link.bytes_in_flight == 200
-        await asyncio.sleep(1.4)
-        assert link.bytes_in_flight == 0
-
-    loop.run(main())
+    link = SharedLink(loop, 100.0)
+    link.carry(100, lambda: arrivals.append(("first", loop.real)))
+    await asyncio.sleep(0.5)
+    link.carry(100, lambda: arrivals.append(("second", loop.real)))
+    dropped = link.carry(1000, lambda: arrivals.append(("dropped", loop.real)))
+    await asyncio.sleep(0.3)
+    link.drop(dropped)
+    assert link.bytes_in_flight == 200
+    await asyncio.sleep(1.4)
+    assert link.bytes_in_flight == 0
     assert [name for name, _ in arrivals] == ["first", "second"]
     assert [at for _, at in arrivals] == pytest.approx([1.6, 2.1])
 
 
-def test_a_link_that_gets_slower_delays_what_is_under_way(loop: VirtualLoop) -> None:
+@in_virtual_time
+async def test_a_link_that_gets_slower_delays_what_is_under_way(
+    loop: VirtualLoop,
+) -> None:
     arrivals: list[float] = []
-
-    async def main() -> None:
-        link = SharedLink(loop, 100.0)
-        link.carry(100, lambda: arrivals.append(loop.real))
-        await asyncio.sleep(0.5)
-        link.set_rate(10.0)
-        await asyncio.sleep(4.9)
-        assert not arrivals
-        link.set_rate(0.0)
-        await asyncio.sleep(0.1)
-
-    loop.run(main())
+    link = SharedLink(loop, 100.0)
+    link.carry(100, lambda: arrivals.append(loop.real))
+    await asyncio.sleep(0.5)
+    link.set_rate(10.0)
+    await asyncio.sleep(4.9)
+    assert not arrivals
+    link.set_rate(0.0)
+    await asyncio.sleep(0.1)
     assert arrivals == pytest.approx([5.4])
 
 
-def test_a_page_that_takes_too_long_is_thrown_away(loop: VirtualLoop) -> None:
+@in_virtual_time
+async def test_a_page_that_takes_too_long_is_thrown_away(loop: VirtualLoop) -> None:
     kinesis = MemoryKinesis(loop.services)
     kinesis.create_stream("s")
     kinesis.put("s", b"x" * 75_000, "key")
     link = SharedLink(loop, 3000.0)
-    source = LinkedSource(
-        loop.services, random.Random(0), kinesis.source("s"), NetworkConditions(), link
-    )
-
-    async def main() -> None:
-        iterator = await source.get_iterator(SHARD, Start.TRIM_HORIZON)
-        with pytest.raises(SourceUnavailableError, match="while the answer arrived"):
-            await source.get_records(iterator, 10)
-        assert loop.real == pytest.approx(30.0, abs=0.1)
-        assert link.bytes_in_flight == 0
-        link.set_rate(4000.0)
-        page = await source.get_records(iterator, 10)
-        assert len(page.records) == 1
-
-    loop.run(main())
+    network = NetworkConditions()
+    source = LinkedSource(loop.services, random.Random(0), network, kinesis, "s", link)
+    iterator = await source.get_iterator(SHARD, Start.TRIM_HORIZON)
+    with pytest.raises(SourceUnavailableError, match="while the answer arrived"):
+        await source.get_records(iterator, 10)
+    assert loop.real == pytest.approx(30.0, abs=0.1)
+    assert link.bytes_in_flight == 0
+    link.set_rate(4000.0)
+    page = await source.get_records(iterator, 10)
+    assert len(page.records) == 1
 
 
-def test_an_answer_to_a_blocked_thread_is_late(loop: VirtualLoop) -> None:
+@in_virtual_time
+async def test_an_answer_to_a_blocked_thread_is_late(loop: VirtualLoop) -> None:
     machine = loop.machine("a")
     thread = machine.thread("store")
     table, no_checker = MemoryStore(loop.services), Trace().checker
-    blocked = LinkedStore(machine, random.Random(0), table, no_checker)
-    free = LinkedStore(machine, random.Random(0), table, no_checker, thread=thread)
-
-    async def main() -> None:
-        asked = [loop.spawn(machine, store.verify()) for store in (blocked, free)]
-        loop.at_real(0.001, machine.block, 6.0)
-        done = await asyncio.gather(*asked, return_exceptions=True)
-        assert isinstance(done[0], StoreUnavailableError)
-        assert done[1] == "table-1"
-
-    loop.run(main())
+    link = (machine, random.Random(0), NetworkConditions())
+    blocked = LinkedStore(*link, table, no_checker)
+    free = LinkedStore(*link, table, no_checker, thread)
+    asked = [loop.spawn(machine, store.verify()) for store in (blocked, free)]
+    loop.at_real(0.001, machine.block, 6.0)
+    done = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(done[0], StoreUnavailableError)
+    assert done[1] == "table-1"
 
 
-def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
+@in_virtual_time
+async def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
     loop: VirtualLoop,
 ) -> None:
     machine = loop.machine("a")
@@ -133,15 +118,12 @@ def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
             await asyncio.sleep(1.5)
             seen.append((name, loop.real))
 
-    async def main() -> None:
-        tasks = [
-            loop.spawn(machine, block()),
-            loop.spawn(machine, tick("task")),
-            loop.spawn(thread, tick("heart")),
-        ]
-        await asyncio.wait(tasks)
-
-    loop.run(main())
+    tasks = [
+        loop.spawn(machine, block()),
+        loop.spawn(machine, tick("task")),
+        loop.spawn(thread, tick("heart")),
+    ]
+    await asyncio.wait(tasks)
     assert [at for name, at in seen if name == "blocking"] == [2.0, 4.0, 6.0]
     assert [at for name, at in seen if name == "heart"] == [1.5, 3.0]
     assert [at for name, at in seen if name == "task"] == [7.5, 9.0]
