@@ -331,10 +331,12 @@ class FaultInjector:
     def _start_operator(self, what: str, work: Work) -> None:
         """Start an operator's command, and sometimes kill, stop or disturb it."""
         operator = Operator(self.sim, what, work)
+        machine = operator.machine
         if self.random.random() < 0.2:
-            operator.die_after(self.random.randrange(60))
+            machine.after_steps(self.random.randrange(60), machine.kill)
         elif self.random.random() < 0.2:
-            operator.stop_after(self.random.randrange(60), 60 * self.random.random())
+            steps, seconds = self.random.randrange(60), 60 * self.random.random()
+            machine.after_steps(steps, lambda: machine.freeze(seconds))
         elif self.random.random() < 0.5:
             operator.store.network.set(lost=0.2, unanswered=0.2)
 

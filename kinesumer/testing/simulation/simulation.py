@@ -182,14 +182,6 @@ class Operator:
         sim.checker.note("operator", self.name, what)
         self.task: asyncio.Task[None] = sim.loop.spawn(self.machine, self._run(work))
 
-    def die_after(self, steps: int) -> None:
-        """Kill the machine after ``steps`` more callbacks."""
-        self.machine.after_steps(steps, self.machine.kill)
-
-    def stop_after(self, steps: int, seconds: float) -> None:
-        """Freeze the machine for a time after ``steps`` more callbacks."""
-        self.machine.after_steps(steps, lambda: self.machine.freeze(seconds))
-
     @property
     def busy(self) -> bool:
         """True while the operator's command is running."""

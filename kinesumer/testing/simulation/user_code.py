@@ -197,7 +197,7 @@ class UserSide:
                 await self._each_batch(records.batches())
             else:
                 async for record in records:
-                    await self._handle([record])
+                    await self._handle_record(record)
         finally:
             if acking is not None:
                 acking.cancel()

@@ -49,23 +49,17 @@ def early_claim(trace: Trace) -> Trace:
 
 # By the predicate and words of the message.
 BAD: dict[str, Play] = {
-    "I1 .* position goes back": lambda t: (
-        t.claim("A", 1).process(95, 100).commit(100).commit(99)
-    ),
+    "I1 .* position goes back": lambda t: t.own(100).commit(100).commit(99),
     "I1 .* epoch goes back": epoch_goes_back,
     "I1 .* end is undone": lambda t: (
-        t.claim("A", 1).process(95, 104).end().write("A", "parent", {"ended": False})
+        t.own(104).end().write("A", "parent", {"ended": False})
     ),
     "I1 .* pruned without having ended": lambda t: t.apply(
         "A", Write(PARENT, AllOf(), delete=True)
     ),
-    "I1 .* claimed after its end": lambda t: (
-        t.claim("A", 1).process(95, 104).end().claim("B", 2)
-    ),
-    "I2 .* passes record 2": lambda t: (
-        t.claim("A", 1).process(95, 96).deliver(97).commit(97)
-    ),
-    "I2 .* ends, but record 1": lambda t: t.claim("A", 1).process(95, 95).end(95),
+    "I1 .* claimed after its end": lambda t: t.own(104).end().claim("B", 2),
+    "I2 .* passes record 2": lambda t: t.own(96).deliver(97).commit(97),
+    "I2 .* ends, but record 1": lambda t: t.own(95).end(95),
     "I3 at 6.100 .* after its last moment": lambda t: (
         t.claim("A", 1).at(5.9).deliver(95).fine().at(6.1).deliver(96)
     ),
@@ -87,12 +81,7 @@ BAD: dict[str, Play] = {
     "I4 .* claimed out of turn": lambda t: t.claim("A", 2),
     "I4 .* by another": lambda t: t.claim("B", 1, by="A"),
     "I5 .* a changes parent of B": lambda t: (
-        t.claim("A", 1)
-        .process(95, 95)
-        .release(95)
-        .claim("B", 2)
-        .process(96, 96, by="B")
-        .commit(96)
+        t.own(95).release(95).claim("B", 2).process(96, 96, by="B").commit(96)
     ),
     "I5 .* same epoch": lambda t: t.claim("A", 1).write("A", "parent", {"owner": "B"}),
     "I6 .* not dead": lambda t: t.claim("A", 1).claim("B", 2),
@@ -105,13 +94,11 @@ BAD: dict[str, Play] = {
         by_key(t).claim("A", 1).deliver(95, 97, 96).fine().deliver(96)
     ),
     "I10 .* 6 records": lambda t: taken(t.claim("A", 1).deliver(*range(95, 101))),
-    "I10 .* at record 1, but 2 are done": lambda t: (
-        t.claim("A", 1).process(95, 96).release(95)
-    ),
+    "I10 .* at record 1, but 2 are done": lambda t: t.own(96).release(95),
     # A late attempt to release an earlier epoch gives nothing up.
     "I10 .* at record 2, but 3 are done": lambda t: (
         send(
-            t.claim("A", 1).process(95, 95).release(95).claim("A", 2).process(96, 97),
+            t.own(95).release(95).claim("A", 2).process(96, 97),
             LATE_RELEASE,
         )
         .fine()
@@ -126,7 +113,7 @@ def test_a_bad_trace_violates(violation: str, play: Play) -> None:
 
 
 def test_a_life_in_good_order_violates_nothing() -> None:
-    trace = Trace().claim("A", 1).process(95, 97).commit(96).release(97)
+    trace = Trace().own(97).commit(96).release(97)
     trace.claim("B", 2).process(98, 104, by="B").end(by="B")
     trace.claim("A", 1, "child").deliver(200).fine()
     assert (trace.checker.handovers, trace.checker.redelivered) == (1, 0)
