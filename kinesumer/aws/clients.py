@@ -56,7 +56,7 @@ class OpenClient(NamedTuple):
 class PlainClient(NamedTuple):
     """The parts with which Kinesis is called without a client of aiobotocore."""
 
-    endpoint: FindEndpoint
+    find_endpoint: FindEndpoint
     credentials: SigningKeys
     keys: KeyUse
     connections: ConnectionPool

@@ -1,4 +1,4 @@
-"""Define the interface that delivers records to loops, threads and handlers."""
+"""Define how user code gets records, and find a client's oldest work."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def oldest_of(
     """Return what has made no progress for the longest time, or None.
 
     This may be user code, a reader's request, or the event loop if something blocks it:
-    a blocked event loop receives no answers.
+    a blocked event loop receives no answers. Any thread may call this.
     """
     user, thread = delivery.oldest_work(), delivery.thread
     works = [] if user is None else [user]

@@ -1,4 +1,4 @@
-"""Tell what user code and readers are working on, since when, and where they are.
+"""Describe a piece of work that is in progress, and find the code that it runs.
 
 Any thread may call these functions.
 """

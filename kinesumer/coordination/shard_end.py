@@ -55,7 +55,7 @@ class ShardEndHandler:
             listed = await self._streams[arn].list_shards(self._context)
             children = [shard for shard in listed if shard_id in shard.parents]
         if children:
-            return [lineage.child_row(arn, shard) for shard in children]
+            return [lineage.new_row(arn, shard) for shard in children]
         stored = await read_shards(self._context, arn)
         return [row for row in stored.rows if shard_id in row.parents]
 

@@ -110,7 +110,7 @@ def choose(
             ended = shard.shard.ends and first_arrivals.get(shard.key, inf) <= until
             probed = shard.probed
             samples[shard.key] = (
-                probed.as_before(until) if ended else probed.until(until)
+                probed.capped_at(until) if ended else probed.arrived_by(until)
             )
     return Chosen(admit(samples, limits, until), until)
 

@@ -217,13 +217,13 @@ class Probed:
         late = (i for i, item in enumerate(self.records) if item.arrived_at >= end)
         return self._cut(next(late, len(self.records)))
 
-    def until(self, last: float) -> Probed:
+    def arrived_by(self, time: float) -> Probed:
         """Return the records before the first one that arrived after a time."""
-        return self.before(nextafter(last, inf))
+        return self.before(nextafter(time, inf))
 
-    def as_before(self, last: float) -> Probed:
-        """Return the records with later arrival times replaced by ``last``."""
-        records = [r._replace(arrived_at=min(r.arrived_at, last)) for r in self.records]
+    def capped_at(self, time: float) -> Probed:
+        """Return the records with later arrival times replaced by ``time``."""
+        records = [r._replace(arrived_at=min(r.arrived_at, time)) for r in self.records]
         return replace(self, records=records)
 
     def bytes_up_to(self, last: ProbedRecord) -> int:

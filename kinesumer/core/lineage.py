@@ -78,7 +78,7 @@ def first_rows(origin: Origin, shards: Sequence[Shard]) -> list[ShardRow]:
     }
     known = {shard.shard_id for shard in shards}
     rows = [
-        child_row(origin.stream.arn, shard)._replace(
+        new_row(origin.stream.arn, shard)._replace(
             start=_first_start(origin, shard, known),
             position=origin.positions.get(shard.shard_id),
         )
@@ -108,14 +108,14 @@ def _first_start(origin: Origin, shard: Shard, known: set[str]) -> Start:
     return origin.stream.start
 
 
-def child_row(arn: str, child: Shard) -> ShardRow:
-    """Return the row of a child, which is read from its beginning after its parents."""
+def new_row(arn: str, shard: Shard) -> ShardRow:
+    """Return the row of a shard that is read from its beginning, after its parents."""
     return ShardRow(
-        key=ShardKey(arn, child.shard_id),
-        first_hash=child.first_hash,
-        last_hash=child.last_hash,
+        key=ShardKey(arn, shard.shard_id),
+        first_hash=shard.first_hash,
+        last_hash=shard.last_hash,
         start=Start.TRIM_HORIZON,
-        parents=frozenset(child.parents),
+        parents=frozenset(shard.parents),
     )
 
 
@@ -156,7 +156,7 @@ def repairs(
     pending = {shard.shard_id for shard in missing}.union(unreadable)
     create = []
     for shard in missing:
-        row = child_row(arn, shard)
+        row = new_row(arn, shard)
         ready = _parents_ended(row.parents, by_id, pending)
         create.append(row._replace(ready=ready))
     return Repairs(

@@ -111,9 +111,10 @@ class DeadLetterPolicy:
         )
 
         async def put() -> Exception | None:
-            while isinstance(error := await self._put(item, letter), TransientError):
-                if not error.lacks_credentials:
-                    break
+            while (
+                isinstance(error := await self._put(item, letter), TransientError)
+                and error.lacks_credentials
+            ):
                 # The client goes on when it has credentials again.
                 await item.queue.sleep(PUT_RETRIES.max_delay_seconds)
             return error

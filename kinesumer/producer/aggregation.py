@@ -41,9 +41,9 @@ class Aggregator:
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._ranges = {s.shard_id: (s.first_hash, s.last_hash) for s in shards}
-        opened = sorted((s.first_hash, s.shard_id) for s in shards if not s.closed)
-        self._first_hashes = [first for first, _ in opened]
-        self._shard_ids = [shard_id for _, shard_id in opened]
+        unended = sorted((s.first_hash, s.shard_id) for s in shards if not s.closed)
+        self._first_hashes = [first for first, _ in unended]
+        self._shard_ids = [shard_id for _, shard_id in unended]
         self._slots: dict[str | None, int] = {}
         # The aggregates that aren't full, by the place of their shard.
         self.opened: dict[int, PendingRecord] = {}
@@ -83,7 +83,7 @@ class Aggregator:
     def explains(
         self, stored_in: set[str], before: Aggregator | None, *, routes_by_key: bool
     ) -> bool:
-        """Return whether this listing explains where Kinesis has stored the records.
+        """Return whether the listed shards explain where Kinesis has stored records.
 
         If the stream distributes records by AUTO, any listed shard is explained.
         """

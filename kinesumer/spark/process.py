@@ -42,7 +42,12 @@ def run_on_loop(work: Coroutine[object, object, T]) -> T:
     The first call starts the loop, which runs until the process ends. Spark forks its
     workers, and threads don't survive a fork.
     """
-    return asyncio.run_coroutine_threadsafe(work, _loop(os.getpid())).result()
+    try:
+        loop = _loop(os.getpid())
+    except ThreadRefusedError:
+        work.close()
+        raise
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
 @cache

@@ -236,7 +236,7 @@ def first_rows(
     created = []
     for shard in listed:
         position = positions.get(shard.shard_id, BEGINNING)
-        row = lineage.child_row(arn, shard)
+        row = lineage.new_row(arn, shard)
         created.append(
             row._replace(
                 start=position if isinstance(position, Start) else Start.TRIM_HORIZON,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kinesumer.ports import Clock
 from kinesumer.telemetry.api import ClientState, ProducerState, Telemetry
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 
 Attributes = dict[str, str]
+# A gauge's value, with its app, its stream's ARN, and the kind of an incident.
+Value = tuple[str, str, str, float | None]
+T = TypeVar("T")
 
 MAX_LINKS = 128  # OpenTelemetry's limit of links per span
 MAX_TRACEPARENT_CHARACTERS = 512  # a header has 55 now, and may have more later
@@ -111,29 +114,28 @@ class Instruments:
             for (app, arn, kind), value in merged.items()
         ]
 
-    def _read(self, name: str) -> Iterator[tuple[str, str, str, float | None]]:
-        """Yield the app, the stream's ARN, the incident's kind and a gauge's value.
-
-        Producers belong to no app.
-        """
-        clients = [state() for state in self.clients]
-        producers = [state() for state in self.producers]
+    def _read(self, name: str) -> Iterator[Value]:
+        """Yield the values of a gauge. Producers belong to no app."""
         if name in INCIDENT_GAUGES:
-            found = [(client.app, client.incidents) for client in clients]
-            found += [("", producer.incidents) for producer in producers]
+            found = [(one.app, one.incidents) for one in _states(self.clients)]
+            found += [("", one.incidents) for one in _states(self.producers)]
             for app, incidents in found:
                 for one in incidents:
                     yield app, one.stream_arn, one.kind.value, 1
         elif name in PRODUCER_GAUGES:
-            for producer in producers:
+            for producer in _states(self.producers):
                 yield "", producer.arn, "", getattr(producer, name)
         elif name in CLIENT_GAUGES:
-            for client in clients:
+            for client in _states(self.clients):
                 yield client.app, "", "", getattr(client, name.replace(".", "_"))
         else:
-            for client in clients:
+            for client in _states(self.clients):
                 for stream in client.streams:
                     yield client.app, stream.arn, "", getattr(stream, name)
+
+
+def _states(sources: list[Callable[[], T]]) -> list[T]:
+    return [state() for state in sources]
 
 
 @cache

@@ -160,9 +160,9 @@ class DirectCalls:
         else:
             body, content_type = _encode(arguments), self._service.content_type
         send = partial(route.send, reservation=reservation)
-        return await self._sign(route, operation, body, content_type, send)
+        return await self._send_signed(route, operation, body, content_type, send)
 
-    async def _sign(
+    async def _send_signed(
         self,
         route: Route,
         operation: str,
@@ -211,7 +211,7 @@ class DirectCalls:
         """
         opened = self._opened
         if not isinstance(opened, OpenClient):
-            destination = opened.endpoint(operation, arguments)
+            destination = opened.find_endpoint(operation, arguments)
             is_tls = urlsplit(destination.url).scheme == "https"
             tls = client_context() if is_tls else None
             return Route(opened, destination, tls, user_agent())
@@ -290,7 +290,7 @@ class KinesisCalls(DirectCalls):
         """
         route = await self._subscription_route(arguments)
         send = partial(pool.open, route.address)
-        return await self._sign(
+        return await self._send_signed(
             route, SUBSCRIBE, _encode(arguments), CONTENT_TYPE, send
         )
 

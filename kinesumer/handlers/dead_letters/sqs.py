@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from kinesumer.aws.clients import OpenClient
@@ -45,6 +45,13 @@ AT_ONCE = 10
 _REGION = re.compile(r"(?:^|\.)sqs\.([a-z]+(?:-[a-z0-9]+)+)\.")
 
 
+class Message(NamedTuple):
+    """A received message. Each time it is received, it has another handle."""
+
+    id: str
+    handle: str
+
+
 async def open_queue(clients: ClientFactory, url: str) -> SqsLetters:
     """Open a queue as a target. If the URL is one of AWS, it gives the region, too.
 
@@ -70,9 +77,7 @@ class SqsLetters(ReadableDeadLetters):
     def __init__(self, opened: OpenClient, url: str) -> None:
         self._opened, self._url = opened, url
         self._sqs: Any = opened.client
-        # The handle of each received message, by its id. Each time a message is
-        # received, it has another handle, and only the last one is valid.
-        self._held: dict[str, str] = {}
+        self._held: dict[str, Message] = {}
 
     async def put(self, letter: DeadLetter) -> None:
         """Send a letter, without the record's data if that is too large.
@@ -112,26 +117,24 @@ class SqsLetters(ReadableDeadLetters):
                     WaitTimeSeconds=WAIT_SECONDS,
                 )
                 found = [
-                    (one["MessageId"], one["ReceiptHandle"], one["Body"])
+                    (Message(one["MessageId"], one["ReceiptHandle"]), one["Body"])
                     for one in answer.get("Messages", ())
                 ]
             if not found:
                 return
-            # A message that became visible again is received a second time. Don't yield
-            # it again.
-            new = [(id, body) for id, _, body in found if id not in self._held]
-            self._held.update((id, handle) for id, handle, _ in found)
-            for id, body in new:
-                yield read_entry(id, body, f"message {id}")
+            # A message that became visible again is received a second time, with a new
+            # handle. Don't yield it again.
+            new = [(m, body) for m, body in found if m.id not in self._held]
+            self._held.update((message.id, message) for message, _ in found)
+            for message, body in new:
+                yield read_entry(message, body, f"message {message.id}")
 
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
         """Delete messages. Raises FatalError with the number of those that remain."""
-        read = dict.fromkeys(str(one.receipt) for one in stored)
-        for ids in _batches([id for id in read if id in self._held]):
-            entries = _entries([self._held[id] for id in ids])
+        for messages in self._batches([_message(one) for one in stored]):
             with self._call("DeleteMessageBatch", "DeleteMessage"):
                 answer = await self._sqs.delete_message_batch(
-                    QueueUrl=self._url, Entries=entries
+                    QueueUrl=self._url, Entries=_entries(messages)
                 )
             if answer.get("Failed"):
                 reason = SECRETS.redact(answer["Failed"][0].get("Message", ""))
@@ -141,18 +144,17 @@ class SqsLetters(ReadableDeadLetters):
                 )
             with self._call("DeleteMessageBatch", "DeleteMessage"):
                 _ = answer["Successful"]  # a proxy's page is no proof
-            for id in ids:
-                del self._held[id]
+            for message in messages:
+                self._held.pop(message.id, None)
 
     async def aclose(self) -> None:
         """Release the messages that were read and not removed."""
-        held, self._held = [*self._held.values()], {}
-        for handles in _batches(held):
-            entries = _entries(handles, VisibilityTimeout=0)
+        held, self._held = list(self._held.values()), {}
+        for messages in self._batches(held):
             # If this call fails, the messages become visible after HIDDEN_SECONDS.
             with self._call("ChangeMessageVisibilityBatch", "ChangeMessageVisibility"):
                 await self._sqs.change_message_visibility_batch(
-                    QueueUrl=self._url, Entries=entries
+                    QueueUrl=self._url, Entries=_entries(messages, VisibilityTimeout=0)
                 )
 
     def _call(self, operation: str, action: str = "") -> Any:
@@ -166,13 +168,19 @@ class SqsLetters(ReadableDeadLetters):
             "keep letters in S3 or in a file"
         )
 
+    def _batches(self, messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+        # Only the handle from the last receive of a message is valid.
+        latest = [self._held.get(one.id, one) for one in messages]
+        return (latest[i : i + AT_ONCE] for i in range(0, len(latest), AT_ONCE))
 
-def _batches(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (items[i : i + AT_ONCE] for i in range(0, len(items), AT_ONCE))
+
+def _message(stored: StoredEntry) -> Message:
+    assert isinstance(stored.receipt, Message)
+    return stored.receipt
 
 
-def _entries(handles: Sequence[str], **more: object) -> list[dict[str, object]]:
+def _entries(messages: Sequence[Message], **more: object) -> list[dict[str, object]]:
     return [
-        {"Id": str(place), "ReceiptHandle": handle, **more}
-        for place, handle in enumerate(handles)
+        {"Id": str(place), "ReceiptHandle": message.handle, **more}
+        for place, message in enumerate(messages)
     ]

@@ -27,7 +27,8 @@ from kinesumer.model.streams import stream_name, stream_place
 from kinesumer.runtime.stop_signals import SIGNALS
 from kinesumer.runtime.text import MAX_STREAM_LETTERS, escape_unprintable, shorten
 
-# Of the JSON of every command. Removing a field or changing its meaning changes it.
+# Of the JSON of every command. The version changes only if a field is removed or
+# changes its meaning.
 REPORT_VERSION = 1
 # The width of lines that need not fit, and of an output that isn't a terminal, unless
 # COLUMNS sets it.
@@ -186,7 +187,10 @@ async def watch(
     draw: Callable[[T, str], RenderableType],
     interval_seconds: float,
 ) -> None:
-    """Draw each report over the last, until q. A failed read's error goes to draw."""
+    """Draw a report over the last one, until the user presses q.
+
+    If a read fails, the last report stays, and ``draw`` gets the error's text.
+    """
     latest = first, ""
     # Its thread draws the picture again, also when the terminal's size has changed.
     live = Live(

@@ -156,9 +156,10 @@ def consume(
 
 
 class SignalHandler(StopSignals):
-    """Leaves the group on the first signal, stops on the second, dies on the third.
+    """Leaves the group on the first signal, and stops at once on the second.
 
-    Use it as a context manager in the task that consumes.
+    Use it as a context manager in the task that consumes. The third signal kills the
+    process.
     """
 
     def __init__(self, client: Kinesumer, say: Callable[[str], None]) -> None:
@@ -211,7 +212,10 @@ class SignalHandler(StopSignals):
 async def _say_what_is_awaited(
     client: Kinesumer, streams: Sequence[str], say: Callable[[str], None]
 ) -> None:
-    """Say on a terminal that no records have come, and the number of shards if new."""
+    """Say on a terminal that no records have come yet, and how many shards there are.
+
+    Say it again when the number of the client's shards has changed.
+    """
     names = ", ".join(stream_name(stream) for stream in streams)
     said: int | None = None
     while sys.stderr.isatty():
@@ -335,9 +339,7 @@ async def tail(common: CommonOptions, stream: str, seconds: float | None) -> Non
 class Writer:
     """Writes records up to a limit, one page at a time."""
 
-    def __init__(
-        self, format_: output.LineFormat, out: Output, limit: int | None
-    ) -> None:
+    def __init__(self, format_: output.Format, out: Output, limit: int | None) -> None:
         self._format, self._out, self._left = format_, out, limit
         self._lock = asyncio.Lock()
 

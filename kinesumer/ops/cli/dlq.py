@@ -93,8 +93,12 @@ async def list_(common: CommonOptions, target: str, **filters: str | None) -> No
     async with _open(common, target) as (stored, _):
         contents = await _read(stored, filter_)
     if common.as_json:
-        letters = [held.report() for held in contents.letters]
-        print_json({"unreadable": contents.unreadable}, target=target, letters=letters)
+        report = {
+            "target": target,
+            "letters": [held.report() for held in contents.letters],
+            "unreadable": contents.unreadable,
+        }
+        print_json(report)
         return
     for held in contents.letters:
         click.echo(_list_line(held))
@@ -198,9 +202,13 @@ def _print_outcome(
     common: CommonOptions, target: str, outcome: RedriveResult, *, removes: bool
 ) -> None:
     if common.as_json:
-        failed = [{"id": letter.id, "reason": why} for letter, why in outcome.failed]
-        put = [letter.id for letter in outcome.put]
-        print_json({"failed": failed}, target=target, put=put, removed=removes)
+        report = {
+            "target": target,
+            "put": [letter.id for letter in outcome.put],
+            "removed": removes,
+            "failed": [{"id": one.id, "reason": why} for one, why in outcome.failed],
+        }
+        print_json(report)
         return
     for letter, reason in outcome.failed:
         click.echo(f"! {letter.id} stays: {escape_unprintable(reason)}", err=True)

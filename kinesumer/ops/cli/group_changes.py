@@ -11,6 +11,7 @@ import click
 from kinesumer.aws.dynamodb import create_table
 from kinesumer.coordination import pauses
 from kinesumer.coordination.pauses import PauseResult
+from kinesumer.core.lineage import SeekStep
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
@@ -251,20 +252,20 @@ def _show_seek(
 
 
 def _seek_report(plan: SeekPlan) -> dict[str, Any]:
-    shards = [
-        {
-            "shard_id": row.key.shard_id,
-            "from": None if step.is_new else position_text(row.position or row.start),
-            "ended": row.ended,
-            "waits": step.waits,
-            "owner": row.owner_id or None,
-            "epoch": row.epoch,
-        }
-        for step in plan.steps
-        for row in [step.row]
-    ]
-    to = position_text(plan.to)
+    shards, to = list(map(_shard_report, plan.steps)), position_text(plan.to)
     return {"stream_arn": plan.stream.arn, "to": to, "shards": shards}
+
+
+def _shard_report(step: SeekStep) -> dict[str, Any]:
+    row = step.row
+    return {
+        "shard_id": row.key.shard_id,
+        "from": None if step.is_new else position_text(row.position or row.start),
+        "ended": row.ended,
+        "waits": step.waits,
+        "owner": row.owner_id or None,
+        "epoch": row.epoch,
+    }
 
 
 @command("table", "region", "as_json")

@@ -80,6 +80,7 @@ class LazyGroup(click.Group):
             return None
         module, name = COMMANDS[cmd_name][0], cmd_name.replace("-", "_")
         path = module if "." in module else f"kinesumer.ops.cli.{module}"
+        # A keyword can't name a function: the command import is import_().
         command = getattr(import_module(path), name + "_" * iskeyword(name))
         assert isinstance(command, click.Command)
         return command
@@ -142,8 +143,9 @@ _OPTION = re.compile(r"--[\w-]+ $")
 def with_options(text: str, options: Mapping[str, str]) -> str:
     """Return an error's text after replacing a function's arguments by options.
 
-    ``options`` are the command's options by the names of the arguments. Another name
-    is separated from its value by a space. What an option was given stays.
+    ``options`` are the command's options by the names of the arguments. The name of
+    another argument is separated from its value by a space. A value that follows an
+    option isn't changed.
     """
 
     def replaced(match: re.Match[str]) -> str:

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import nullcontext
 
 import click
 
@@ -122,7 +121,7 @@ async def produce(
         opened = await open_source(clients, source)
         info = await opened.describe()
         parser = LineParser(jsonl=kind == "jsonl", key=keys)
-        producer = await open_record_producer(
+        record_producer = await open_record_producer(
             opened,
             info,
             aggregate=aggregate,
@@ -131,8 +130,10 @@ async def produce(
             on_refused=reported_by_its_future,
             give_up_seconds=give_up,
         )
-        work = LineProducer(producer, parser, rate=rate, on_failed=_print_not_put)
-        outcome = await _run_until_stopped(work, lines)
+        producer = LineProducer(
+            record_producer, parser, rate=rate, on_failed=_print_not_put
+        )
+        outcome = await _run_until_stopped(producer, lines)
     _print_outcome(common, stream, outcome)
     if outcome.failure is not None:
         raise KinesumerError(outcome.failure)
@@ -141,7 +142,7 @@ async def produce(
 
 
 async def _run_until_stopped(producer: LineProducer, lines: Lines) -> ProduceResult:
-    loop, is_read = asyncio.get_running_loop(), isinstance(lines, InputLines)
+    loop = asyncio.get_running_loop()
 
     def stop() -> None:
         text = "ending: putting the lines read so far (again: stop now)"
@@ -150,9 +151,10 @@ async def _run_until_stopped(producer: LineProducer, lines: Lines) -> ProduceRes
         if isinstance(lines, InputLines):
             lines.stop()
 
-    made = progress(lambda: f"{producer.lines:,} records made (Ctrl-C ends)")
     with StopSignals(lambda: loop.call_soon_threadsafe(stop)):
-        with nullcontext() if is_read else made:
+        if isinstance(lines, InputLines):
+            return await producer.run(lines)
+        with progress(lambda: f"{producer.lines:,} records made (Ctrl-C ends)"):
             return await producer.run(lines)
 
 
@@ -247,8 +249,7 @@ class InputLines:
         self._chunks.put_nowait(None)
 
     async def __aiter__(self) -> AsyncIterator[Sequence[bytes]]:
-        chunk: bytes | OSError | None = b"?"
-        while chunk:
+        while True:
             self._requests.release()
             chunk = await self._chunks.get()
             if isinstance(chunk, OSError):
@@ -257,6 +258,8 @@ class InputLines:
                 )
             if chunk is not None:
                 yield self._splitter.lines(chunk)
+            if not chunk:
+                return
 
     def _read(self) -> None:
         for chunk in self._read_chunks():

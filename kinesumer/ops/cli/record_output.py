@@ -19,23 +19,25 @@ TICK_SECONDS = 1.0  # the interval of news about records that come, or don't com
 
 
 class LineFormat:
-    """Writes one line for each record, and nothing at each second and at the end."""
+    """Writes one line for each record, and nothing else."""
 
     def __init__(self, line: Callable[[Record], bytes]) -> None:
         self._line = line
 
     def records(self, records: Sequence[Record]) -> bytes:
-        """Return what is written for records."""
+        """Return a line for each record."""
         return b"".join([self._line(record) + b"\n" for record in records])
 
     def tick(self) -> bytes:
-        """Return what is written each second."""
+        """Return nothing, since only records are written."""
         return b""
 
-    end = tick  # what is written at the end
+    def end(self) -> bytes:
+        """Return nothing, since only records are written."""
+        return b""
 
 
-class CountFormat(LineFormat):
+class CountFormat:
     """Writes a count of the records: each second if it has grown, and at the end."""
 
     def __init__(self) -> None:
@@ -60,7 +62,8 @@ class CountFormat(LineFormat):
         return b"%d records in %.1f s\n" % (self._count, seconds)
 
 
-FORMATS: dict[str, Callable[[], LineFormat]] = {
+Format = LineFormat | CountFormat
+FORMATS: dict[str, Callable[[], Format]] = {
     "jsonl": lambda: LineFormat(as_json),
     "text": lambda: LineFormat(lambda record: record.data),
     "count": CountFormat,

@@ -118,9 +118,9 @@ def find_trend(
 ) -> Trend:
     """Compare two samples of a shard, or of a stream's slowest shard.
 
-    A lag of up to ``expected_millis`` is one of a shard that is caught up.
+    A lag of up to ``expected_millis`` is one of a shard that is caught up. A change
+    smaller than a usual step between two commits counts as steady.
     """
-    # A change smaller than a usual step between two commits counts as steady.
     noise = max(expected_millis, NOISE_MILLIS)
     if after.millis is None:
         return Trend(UNKNOWN)
@@ -149,14 +149,18 @@ def moves_fast(millis_per_second: float) -> bool:
 class LagMonitor:
     """Compares the lags of an app's shards with those of about a minute ago."""
 
+    app: str
+    table: str
+
     def __init__(self, app: str, table: str, roles: Roles = NO_ROLES) -> None:
-        self.app, self.table, self._roles = app, table, roles
+        self.app, self.table = app, table
+        self._roles = roles
         self._history: deque[dict[ShardKey, LagSample]] = deque()
 
     async def start(self, clients: ClientFactory, store: StateStore) -> None:
         """Take the first samples, without counting records. Raises KinesumerError."""
-        shards = (await read_known_snapshot(store, self.app, self.table)).shards
-        measure = ShardSampler.lag
+        snapshot = await read_known_snapshot(store, self.app, self.table)
+        shards, measure = snapshot.shards, ShardSampler.lag
         samples = await sample_shards(clients, shards, self._roles, measure)
         self._remember(samples.values)
 
@@ -168,11 +172,18 @@ class LagMonitor:
         )
         before = self._remember(samples.values)
         streams = [_stream(s.arn, snapshot, samples, before) for s in snapshot.streams]
-        seconds = _seconds_between(before, samples.values)
+        # Without samples, the time between them is unknown.
+        seconds = None
+        if before and samples.values:
+            first, last = (
+                min(sample.at for sample in each.values())
+                for each in (before, samples.values)
+            )
+            seconds = round(last - first, 1)
         return LagReport(
             app=self.app,
             table=self.table,
-            seconds=None if seconds is None else round(seconds, 1),
+            seconds=seconds,
             streams=streams,
             problems=[
                 *snapshot.corrupt,
@@ -187,20 +198,16 @@ class LagMonitor:
         history = self._history
         history.append(samples)
         # Keep one older sample, so that comparisons cover at least the window.
+        newest = _latest(samples, 0.0)
         while (
-            len(history) > 2
-            and (_seconds_between(history[1], samples) or 0.0) > WINDOW_SECONDS
+            len(history) > 2 and newest - _latest(history[1], newest) > WINDOW_SECONDS
         ):
             history.popleft()
         return history[0] if len(history) > 1 else {}
 
 
-def _seconds_between(*samples: dict[ShardKey, LagSample]) -> float | None:
-    """Return the time between two measurements; None if one of them has no samples."""
-    if not all(samples):
-        return None
-    first, last = (min(sample.at for sample in each.values()) for each in samples)
-    return last - first
+def _latest(samples: dict[ShardKey, LagSample], default: float) -> float:
+    return max((sample.at for sample in samples.values()), default=default)
 
 
 def _stream(

@@ -80,14 +80,17 @@ class FleetLoads:
 
     @cached_property
     def hot_shards(self) -> frozenset[ShardKey]:
-        """The shards that alone have more work than the share of any client."""
+        """The shards that alone have more work than the share of any client.
+
+        They also have more than HOT_RATIO times the work of the average shard.
+        Otherwise all equal shards would be hot if there are more clients than shards.
+        """
         work = {key: work_of(load) for key, load in self.of_shards.items()}
         weights = [member.weight for member in self._snapshot.assignable]
         if len(weights) < 2:
             return frozenset()
         total = sum(work.values())
         share = total * max(weights) / sum(weights)
-        # With more clients than shards, all equal shards have more than a share.
         least = max(share, HOT_RATIO * total / max(1, len(work)))
         return frozenset(key for key, size in work.items() if size > least)
 

@@ -71,13 +71,13 @@ class FleetView:
     def states(self, member: MemberRow) -> list[str]:
         """Return a member's states, the worst first; ``up`` if it has no problems."""
         joining = member.range is None and member.kind == CLIENT
-        states = {
-            "silent": self.is_stalled(member),
-            member.state: member.state != "up",
-            "drained": member.drained,
-            "joining": joining,
-        }
-        return [state for state, is_so in states.items() if is_so] or ["up"]
+        states = [
+            ("silent", self.is_stalled(member)),
+            (member.state, member.state != "up"),
+            ("drained", member.drained),
+            ("joining", joining),
+        ]
+        return [state for state, is_so in states if is_so] or ["up"]
 
     def shard_states(self, arn: str) -> Counter[str]:
         """Return the number of a stream's shards in each state, by the state's name."""
@@ -90,7 +90,10 @@ class FleetView:
         return frozenset(m.session for m in alive if self.is_stalled(m))
 
     def expected_lag_millis(self, session: str) -> int:
-        """Return the snapshot's value; 0 if the session's heartbeat is overdue."""
+        """Return how far the positions of a session's shards trail if it reads all.
+
+        Return 0 if its heartbeat is overdue, because then it reads nothing.
+        """
         is_stalled = session in self._stalled
         return 0 if is_stalled else self.snapshot.expected_lag_millis(session)
 

@@ -161,6 +161,7 @@ class LineProducer:
         self._records = 0
         # The lines that Kinesis hasn't accepted yet, as far as this object knows.
         self._pending: deque[tuple[int, PutFuture]] = deque()
+        self._adding: int | None = None  # the line that waits for memory
         self._failed: list[int] = []  # the lines that failed with the whole producer
         self._not_put: list[FailedLines] = []
         self._now = asyncio.get_running_loop().time
@@ -189,6 +190,8 @@ class LineProducer:
             is_put_failure = isinstance(failure, PutFailedError)
             reason = str(failure.__cause__ if is_put_failure else failure)
             self._take_results()  # all have come
+            if self._adding is not None:
+                self._failed.append(self._adding)
             for first, last in _number_ranges(self._failed):
                 self._fail(FailedLines(first, last, reason))
         counts, seconds = self._producer.counts, self._now() - self._started
@@ -216,9 +219,9 @@ class LineProducer:
             self._fail(FailedLines(self.lines, self.lines, reason))
         elif isinstance(entry, Entry):
             self._records += 1
-            self._failed.append(self.lines)  # until the producer has memory for it
+            self._adding = self.lines
             future = await self._producer.add(entry)
-            self._failed.remove(self.lines)
+            self._adding = None
             self._pending.append((self.lines, future))
             self._take_results()
 

@@ -64,7 +64,8 @@ async def plan_seek(
 ) -> SeekPlan:
     """Plan a seek of a stream, or of one of its shards, without any write.
 
-    Ended shards are read again, unless the target is LATEST.
+    Ended shards are read again, unless the target is LATEST. An ended shard can't be
+    seeked alone, because its children are read after it.
 
     Raises ConfigurationError, StreamRecreatedError, GroupBusyError while a Spark query
     is alive, and, for a position that doesn't exist, InvalidPositionError or
@@ -126,9 +127,10 @@ async def _check_shard(
 
 
 async def seek(context: ClientContext, planned: SeekPlan) -> list[ShardRow]:
-    """Carry out a plan, also after a crash; return the rows of the seeked shards.
+    """Carry out a plan, and return the rows of the seeked shards.
 
-    If the plan doesn't reopen shards, those that ended meanwhile remain ended.
+    If the plan doesn't reopen shards, shards that ended meanwhile remain ended and
+    aren't returned. It is safe to repeat a seek after a crash.
     """
     seeked, has_ended = await _seek_all(context, planned)
     while has_ended and planned.reopens:

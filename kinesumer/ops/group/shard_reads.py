@@ -60,6 +60,7 @@ SHARD_ERRORS = (
 class PacedReader:
     """Makes the reads of one command, only some at a time and not too many per shard.
 
+    All readers of a shard share five calls a second, so throttling is expected.
     ``interval_seconds`` is the shortest time between two reads of one shard.
     """
 
@@ -73,7 +74,10 @@ class PacedReader:
         self.throttled: Counter[ShardKey] = Counter()
 
     async def call(self, key: ShardKey, request: Callable[[], Awaitable[Page]]) -> Page:
-        """Return a read's result, at the shard's next turn. Raises its last error."""
+        """Return the result of a read of a shard, at the shard's next turn.
+
+        Throttled and failed requests are made again. Raises the request's errors.
+        """
 
         def count(error: TransientError) -> None:
             self.throttled[key] += isinstance(error, SourceThrottledError)
@@ -167,7 +171,10 @@ class ArrivalSample(NamedTuple):
 
 
 def sample_page(page: Page, since: float, now: float) -> ArrivalSample:
-    """Return a sample of what arrived at ``since`` or later: a page read at ``now``."""
+    """Return a sample of the records of a page that arrived at ``since`` or later.
+
+    The page was read at ``now``.
+    """
     size = sum(len(record.data) for record in page.records)
     return ArrivalSample(len(page.records), size, page_end(page, now) - since)
 
@@ -311,8 +318,8 @@ class ShardSampler:
         """
         end = None if last is None else last.sequence_number
         page, counted = first.page, 0
-        for number in range(pages):
-            if number:
+        for place in range(pages):
+            if place:
                 page = await first.pages.next(_following_limit(page))
             numbers = [int(record.sequence_number) for record in page.records]
             before = len([number for number in numbers if end is None or number < end])

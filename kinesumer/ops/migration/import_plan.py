@@ -244,7 +244,7 @@ def children_of(shards: Iterable[Shard]) -> dict[str, list[str]]:
 
 def _row(arn: str, shard: Shard, points: Mapping[str, ResumePoint]) -> ShardRow:
     point = points[shard.shard_id]
-    return lineage.child_row(arn, shard)._replace(
+    return lineage.new_row(arn, shard)._replace(
         position=point.position,
         start=point.start,
         ended=point.ended,

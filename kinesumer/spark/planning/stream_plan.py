@@ -42,6 +42,7 @@ from kinesumer.spark.planning.search import TipSearch
 from kinesumer.spark.planning.stream_state import FIRST_SAMPLE, StreamState
 from kinesumer.spark.process import PLAN_RETRIES, for_each
 
+# Repeats no call. The next batch probes the shard again.
 ONCE = Retries(())
 MAX_SAMPLED = 2_000  # the maximum number of a shard's records that limits may need
 # In one shard, a batch may end earlier than in the others: by up to NEAR_SECONDS, but

@@ -74,7 +74,8 @@ class StreamState:
         self.first_arrivals: dict[str, float] = {}
         self.apps: int = 1  # how many apps poll the stream, including the query
         self.consumer_arn: str | None = None  # of the consumer for subscriptions
-        self._consumer_of: float | None = None  # when the consumer's stream was created
+        # When the stream of this consumer was created.
+        self._stream_created_at: float | None = None
         self._clock, self._loss = clock, loss
         self._period_seconds = period_seconds  # between two reads of a shard
         self._probes: dict[str, ShardProbe] = {}
@@ -189,9 +190,9 @@ class StreamState:
 
     async def find_consumer(self, find: Callable[[Stream], Awaitable[str]]) -> None:
         """Find or register the consumer, unless that was done for this stream."""
-        if self._consumer_of != self.info.created_at:
+        if self._stream_created_at != self.info.created_at:
             self.consumer_arn = await find(self.requested)
-            self._consumer_of = self.info.created_at
+            self._stream_created_at = self.info.created_at
 
     def subscribes(self, shard_id: str, estimated_bytes: int) -> bool:
         """Return whether to subscribe to a shard now for a range, and note it."""

@@ -144,7 +144,7 @@ def parse(body: bytes) -> dict[str, Any]:
     """Parse a request's body. Raise AwsError if it isn't a JSON object."""
     try:
         return msgspec.json.decode(body or b"{}", type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except (ValueError, msgspec.MsgspecError):  # ValueError: not UTF-8
         text = "The body is not a JSON object"
         raise AwsError("SerializationException", text) from None
 

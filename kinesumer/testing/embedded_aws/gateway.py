@@ -178,8 +178,8 @@ class Gateway:
 
     async def _serve(self, exchange: _Exchange) -> Answer:
         state, http, caller = self._state, exchange.http, exchange.caller
-        operation = http.call.operation
-        if http.call.service == "dynamodb":
+        operation = exchange.call.operation
+        if exchange.call.service == "dynamodb":
             return await asyncio.wrap_future(
                 state.dynamodb.submit(caller.account, http.region, operation, http.body)
             )

@@ -89,7 +89,7 @@ class Process:
         self.random: random.Random = world.random_for(f"process {number}")
         self.machine: Machine = world.loop.machine(client_id, rate)
         self.heartbeat_thread: Machine = self.machine.thread("heart")
-        self.threads = (self.machine, self.heartbeat_thread)
+        self.machines = (self.machine, self.heartbeat_thread)
         self.store: LinkedStore = LinkedStore(
             self.machine,
             self.random,
@@ -129,7 +129,7 @@ class Process:
     @property
     def stays(self) -> bool:
         """False once the process leaves, or will be killed after some callbacks."""
-        killed = any(t.after_steps_action == self.machine.kill for t in self.threads)
+        killed = any(t.after_steps_action == self.machine.kill for t in self.machines)
         return not self.leaving and not killed
 
     @property
@@ -152,17 +152,17 @@ class Process:
         self._at_some_step(partial(self.machine.freeze, seconds, suspend=suspend))
 
     def _at_some_step(self, act: Callable[[], None]) -> None:
-        thread = self.random.choice(self.threads)
+        thread = self.random.choice(self.machines)
         thread.after_steps(self.random.randrange(8), act)
 
     def set_wall_clock(self, seconds: float) -> None:
         """Set the computer's wall clock forward or back."""
-        for thread in self.threads:
+        for thread in self.machines:
             thread.wall_offset += seconds
 
     def set_clock_rate(self, rate: float) -> None:
         """Let the computer's clocks run faster or slower."""
-        for thread in self.threads:
+        for thread in self.machines:
             thread.set_rate(rate)
 
     def end_faults(self) -> None:
@@ -172,7 +172,7 @@ class Process:
         self.line.set_rate(self.world.scenario.link_bytes_per_second)
         self.subscriptions.end_faults()
         self.user_code.end_faults()
-        for thread in self.threads:
+        for thread in self.machines:
             thread.after_steps_action = None
 
     def block(self, seconds: float) -> None:

@@ -227,12 +227,12 @@ class LinkedStore(Link):
 
     store: MemoryStore
     checker: InvariantChecker
-    waiting: Machine | None = None
+    answer_thread: Machine | None = None
 
     @property
     def thread(self) -> Machine:
         """The thread that waits for the answers, by default the machine's first."""
-        return self.waiting or self.machine
+        return self.answer_thread or self.machine
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, which may be old unless ``consistent`` is true."""

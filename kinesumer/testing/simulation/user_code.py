@@ -83,7 +83,8 @@ class FaultyUserCode:
         if (user := self.world.user) is None:
             return
         for item in [batch] if user.handler.takes_batches else records:
-            await self._call(user, user.handler.call, item)
+            call = partial(user.handler.call, item)
+            await self._call(user, call, may_await=user.handler.is_async)
 
     async def call_back(
         self, name: Literal["on_assigned", "on_revoked"], *arguments: object
@@ -94,15 +95,15 @@ class FaultyUserCode:
         """
         await self._apply_user_code_faults(self.machine.loop.real)
         if (user := self.world.user) and (function := getattr(user, name)):
-            await self._call(user, function, *arguments)
+            await self._call(user, partial(function, *arguments), may_await=True)
 
     async def _call(
-        self, user: UserCode, function: Callable[..., object], *arguments: object
+        self, user: UserCode, call: Callable[[], object], *, may_await: bool
     ) -> None:
         """Call the user's code. Only errors in ``restarts_after`` are expected."""
         try:
-            result = function(*arguments)
-            if function is user.handler.call and not user.handler.is_async:
+            result = call()
+            if not may_await:
                 refuse_awaitable(result)
             elif inspect.isawaitable(result):
                 await result

@@ -228,7 +228,7 @@ def test_a_chain_of_reshards_of_any_length_is_followed() -> None:
         for n in range(5_000)
     ]
     assert lineage.is_complete(shards)
-    newest = lineage.child_row(ARN, shards[-1])._replace(ready=True)
+    newest = lineage.new_row(ARN, shards[-1])._replace(ready=True)
     assert lineage.repairs(ARN, [newest], shards).create == []
 
 

@@ -169,6 +169,21 @@ async def test_a_seek_to_the_beginning_delivers_all_again(world: World) -> None:
     assert {*counts(*clients).values()} == {2}
 
 
+async def test_a_seek_during_reading_loses_nothing(world: World) -> None:
+    clients = await sharing(world, "c1", "c2", shards=4)
+    for n in range(60):
+        spread(world, *numbers(4 * n, 4 * n + 4))
+        await asyncio.sleep(0.5)
+        if n == 30:
+            await seek(world)
+    await world.until(lambda: len(counts(*clients)) == 240)
+    await asyncio.sleep(30)
+    found = counts(*clients)
+    assert {found[text] for text in numbers(0, 118)} <= {1, 2}
+    assert {found[text] for text in numbers(140, 240)} == {1}
+    assert max(found.values()) == 2
+
+
 async def test_the_next_commit_finds_a_seek_without_notice(world: World) -> None:
     client = await reader(world, "a")
     await asyncio.sleep(6)

@@ -203,7 +203,7 @@ async def test_rows_created_by_owners_are_reported_once(world: World) -> None:
     await syncer.sync()
     world.kinesis.split("orders", P)
     for child in syncer.source.list_shards_now()[1:]:
-        made = lineage.child_row(syncer.stream.arn, child)
+        made = lineage.new_row(syncer.stream.arn, child)
         await world.table.write(shard_writes.create_shard(APP, made))
     assert await syncer.sync()
     assert not await syncer.sync()

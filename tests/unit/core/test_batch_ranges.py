@@ -182,15 +182,15 @@ def test_records_after_the_samples_are_admitted_by_time() -> None:
 def test_no_record_is_admitted_that_arrived_after_the_common_end() -> None:
     samples = {
         A: sample(1.0, 2.0, 3.0, whole=False),
-        B: sample(2.5, 2.6, 9.0, whole=False).until(6.0),
-        C: sample(7.0).until(6.0),
+        B: sample(2.5, 2.6, 9.0, whole=False).arrived_by(6.0),
+        C: sample(7.0).arrived_by(6.0),
     }
     assert admit(samples, Limits(), 6.0) == {A: Share(3, 6.0), B: Share(2), C: Share(0)}
     assert admit(samples, Limits(rows=2), 6.0)[A] == Share(2)
 
 
 def test_records_of_an_ended_shard_count_as_arrived_by_its_end() -> None:
-    counted = sample(1.0, 9.0).as_before(6.0)
+    counted = sample(1.0, 9.0).capped_at(6.0)
     assert counted.records == [found(0, 1.0), found(1, 6.0)]
 
 

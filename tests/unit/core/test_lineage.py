@@ -28,7 +28,7 @@ MERGED = Shard("m", 0, LAST, ("low", "high"))
 
 
 def row(shard: Shard, *, ended: bool = False, ready: bool = False) -> ShardRow:
-    made = lineage.child_row(ARN, shard)
+    made = lineage.new_row(ARN, shard)
     return made._replace(ended=ended, ready=ready)
 
 

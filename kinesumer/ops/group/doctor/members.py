@@ -40,14 +40,14 @@ def member_problems(app: AppObservation) -> Iterator[Finding]:
         )
     if app.clients:
         yield from _leader_problems(app)
-    for client_id in (
-        member.client_id for member in app.second.alive if member.drained
-    ):
-        yield MEMBERS.note(
-            f"client {client_id}",
-            "an operator has drained it: it takes no shards",
-            f"kinesumer drain {client_id} --undo, to let it take shards again",
-        )
+    for member in app.second.alive:
+        if member.drained:
+            yield MEMBERS.note(
+                f"client {member.client_id}",
+                "an operator has drained it: it takes no shards",
+                f"kinesumer drain {member.client_id} --undo, to let it take shards "
+                "again",
+            )
 
 
 def _leader_problems(app: AppObservation) -> Iterator[Finding]:

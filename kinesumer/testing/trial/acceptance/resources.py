@@ -184,7 +184,10 @@ class Streams(Resources):
         return cls(clients, opened, tags, role_arn, external_id)
 
     async def create(self, stream: str, shards: int = 1) -> None:
-        """Create a stream, and wait until it is active. See ``TableResources``."""
+        """Create a stream, and wait until it is active.
+
+        A repeated call may find the stream that a lost answer left.
+        """
         self.created.add(stream)
         tags = self._tags_of_new
         await self._call(

@@ -202,7 +202,7 @@ async def test_a_child_isnt_opened_while_a_parent_of_it_has_no_row_yet(
     orphan = world.kinesis.stream("orders").shards[MERGED].shard
     assert orphan.parents == (LOW,)
     await world.table.write(
-        shard_writes.create_shard(APP, lineage.child_row(ARN, orphan))
+        shard_writes.create_shard(APP, lineage.new_row(ARN, orphan))
     )
     await operator.seek(Start.LATEST, P)
     assert not operator.rows[MERGED].ready

@@ -93,6 +93,8 @@ async def a_deregistered_consumer_is_gone(streams: Streams, name: str) -> None:
         if await consumers.find("billing") is None:
             break
         await streams.pause(1)
+    else:
+        expect(False, "the consumer is still there after its deregistration")
     expect_equal(await consumers.list(), [])
     await streams.pause(1.1)
     again = await consumers.require_active("billing")
