@@ -37,13 +37,34 @@ async def stream_in(world: World, seconds: float, per_second: float = 1) -> list
     return await world.stream_in(int(seconds * per_second), seconds)
 
 
-async def two_splits(world: World, hours: float) -> list[Row]:
+async def two_splits(world: World, hours: float, per_second: float = 1) -> list[Row]:
     """Put records, split a shard, put more, split one of its children, and put more."""
-    rows = await stream_in(world, hours * HOUR / 3)
+    third = hours * HOUR / 3
+    rows = await stream_in(world, third, per_second)
     [child, _] = world.kinesis.split("orders", PARENT)
-    rows += await stream_in(world, hours * HOUR / 3)
+    rows += await stream_in(world, third, per_second)
     world.kinesis.split("orders", child)
-    return rows + await stream_in(world, hours * HOUR / 3)
+    return rows + await stream_in(world, third, per_second)
+
+
+@pytest.mark.parametrize(
+    ("hours", "per_second", "skew"), [(6, 1, SKEW_SECONDS), (6 / HOUR, 100, 0.1)]
+)
+@pytest.mark.parametrize("start", [Start.LATEST, Start.TRIM_HORIZON])
+@simulated(4)
+async def test_a_backlog_with_two_splits_takes_a_batch_for_each_generation(
+    world: World, start: Start, hours: float, per_second: float, skew: float
+) -> None:
+    query = world.query(starting=start)
+    if start == Start.LATEST:
+        await query.trigger()
+    rows = await two_splits(world, hours, per_second)
+    query.restart()
+    if start == Start.TRIM_HORIZON:
+        await query.driver.fix_targets()
+    await query.drain()
+    assert_together(world, query, rows, skew)
+    assert len(list(filter(None, query.batches))) == 3
 
 
 @simulated(2)

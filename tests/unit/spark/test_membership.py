@@ -37,6 +37,13 @@ async def test_a_crashed_client_costs_its_lease_and_loses_nothing(world: World) 
     await world.until(lambda: owner(world) == QUERY_ID)
 
 
+async def test_a_client_is_refused_while_a_query_lives(world: World) -> None:
+    await Query(world).start()
+    with pytest.raises(GroupBusyError, match="member spark-query"):
+        await world.client("c1").task
+    assert "c1" not in world.members()
+
+
 async def test_a_query_is_refused_while_clients_live(world: World) -> None:
     client = await read_some(world, "a")
     with pytest.raises(

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from kinesumer.core.pacing import CALL_SECONDS
 from kinesumer.errors import (
     AccessDeniedError,
     DataLossError,
@@ -93,6 +94,17 @@ def test_aggregates_that_cannot_be_opened_are_delivered_whole_with_one_warning(
         f"are delivered whole (the first has the sequence number {numbers[0]})"
         for shard, numbers in sorted(bench.numbers.items())
     ]
+
+
+@pytest.mark.parametrize("subscribes", [False, True])
+def test_aggregates_are_delivered_raw_on_request(
+    bench: Bench, subscribes: bool
+) -> None:
+    bench.put(20, packed)
+    pair = (ONE, bench.after(ONE, 0), bench.after(ONE, 3))
+    rows = bench.rows(bench.task(pair, subscribes=subscribes), deaggregate=False)
+    assert [row["sequence_number"] for row in rows] == bench.numbers[ONE][1:4]
+    assert all(row["data"].startswith(b"\xf3\x89\x9a\xc2") for row in rows)
 
 
 # --- data loss ------------------------------------------------------------------------
@@ -301,14 +313,19 @@ def test_denied_access_is_raised_at_once(bench: Bench) -> None:
 # --- pace, room, and what is kept -----------------------------------------------------
 
 
-def test_a_shard_is_read_four_times_a_second_at_most(bench: Bench) -> None:
+@pytest.mark.parametrize("apps", [1, 4])
+def test_all_apps_together_read_a_shard_four_times_a_second_at_most(
+    bench: Bench, apps: int
+) -> None:
     data = bytes(2_000)
     bench.put(60_000, lambda place: data)
     task = bench.whole(ONE)
+    task = Task(task.streams, (replace(task.ranges[0], apps=apps),))
     list(bench.batches(task, max_fetch_rate=1e9))
     times = [at for call, at in bench.source.calls if call == "records"]
     assert len(times) > 4
-    assert min(later - at for at, later in pairwise(times)) >= 0.25
+    least = 0.25 if apps == 1 else apps * CALL_SECONDS
+    assert min(later - at for at, later in pairwise(times)) >= least
 
 
 def test_a_range_is_over_as_soon_as_its_last_record_came(bench: Bench) -> None:

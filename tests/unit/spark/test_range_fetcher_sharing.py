@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from kinesumer.core.pacing import Pacing
 from kinesumer.errors import ShardThrottledError
 from kinesumer.model.records import Page
-from kinesumer.model.streams import Stream
+from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import Reservation
 from kinesumer.spark.options.parser import ReadOptions
 from kinesumer.spark.process_cache import IteratorCache, new_paces
@@ -45,8 +46,10 @@ class Counted(MemorySource):
 class TaskReader:
     """A query whose tasks send requests to Kinesis, on one worker."""
 
-    def __init__(self, world: World, number: int) -> None:
-        self.world = world
+    def __init__(
+        self, world: World, number: int, trigger_seconds: float = TRIGGER_SECONDS
+    ) -> None:
+        self.world, self.trigger_seconds = world, trigger_seconds
         options = ReadOptions(streams=(Stream("orders"),))
         self.query = Query(world, options)
         self.source = Counted(world.kinesis, "orders")
@@ -65,7 +68,7 @@ class TaskReader:
         due = clock.now() + self.random.random()
         while clock.now() < OVER:
             await asyncio.sleep(max(0.0, due - clock.now()))
-            due = clock.now() + TRIGGER_SECONDS
+            due = clock.now() + self.trigger_seconds
             if await self.query.plan():
                 await self._compute()
 
@@ -94,8 +97,43 @@ class TaskReader:
         for task in await self.query.tasks(len(ends) - 1):
             await asyncio.gather(*map(fetch, task.ranges))
 
-    def p99(self) -> float:
-        return sorted(self.waits)[int(0.99 * len(self.waits))]
+
+def p99(waits: list[float]) -> float:
+    assert len(waits) > 500
+    return sorted(waits)[int(0.99 * len(waits))]
+
+
+def refused(*sources: Counted) -> float:
+    """Return the part of the reads that were refused."""
+    no, yes = sum(s.refused for s in sources), sum(s.answered for s in sources)
+    return no / (no + yes)
+
+
+async def app(world: World, source: Counted, waits: list[float], apps: int) -> None:
+    """Follow the only shard as a client does."""
+    clock, random = world.clock, Random(7)
+    [shard] = await source.list_shards()
+    iterator: str | None = await source.get_iterator(shard.shard_id, Start.LATEST)
+    pacing = Pacing(clock.now())
+    pacing.share_among(apps)
+    while clock.now() < OVER:
+        assert iterator is not None
+        started = clock.now()
+        try:
+            page = await source.get_records(iterator, 10_000)
+        except ShardThrottledError:
+            following = pacing.after_throttle(clock.now(), random.random())
+        else:
+            iterator = page.next_iterator
+            if clock.now() > SETTLED:
+                waits += [clock.now() - float(r.data) for r in page.records]
+            following = pacing.after_page(
+                started,
+                records=len(page.records),
+                payload_bytes=0,
+                millis_behind=page.millis_behind,
+            )
+        await asyncio.sleep(max(0.0, following - clock.now()))
 
 
 async def put(world: World) -> None:
@@ -113,19 +151,37 @@ async def test_queries_on_one_stream_slow_down_alike_if_at_all(
 ) -> None:
     queries = [TaskReader(world, number) for number in range(count)]
     await asyncio.gather(put(world), *(query.run() for query in queries))
-    p99s = [query.p99() for query in queries]
+    p99s = [p99(query.waits) for query in queries]
     assert max(p99s) <= TRIGGER_SECONDS + most
     assert max(p99s) <= 1.5 * min(p99s)
     if count == 2:
-        refused = sum(query.source.refused for query in queries)
-        assert refused < 0.02 * sum(query.source.answered for query in queries)
+        assert refused(*(query.source for query in queries)) < 0.02
+
+
+# If they don't know each other, refusals show them that another one reads.
+@pytest.mark.parametrize(
+    ("apps", "query_most", "app_most", "refused_most"),
+    [(1, 0.3, 1.0, 0.06), (2, 0.5, 0.6, 0.005)],
+)
+@simulated(1)
+async def test_a_query_and_an_app_leave_each_other_enough(
+    world: World, apps: int, query_most: float, app_most: float, refused_most: float
+) -> None:
+    query, source = TaskReader(world, 0), Counted(world.kinesis, "orders")
+    query.query.driver.apps = lambda _arn: apps
+    waits: list[float] = []
+    await asyncio.gather(put(world), query.run(), app(world, source, waits, apps))
+    assert p99(query.waits) <= TRIGGER_SECONDS + query_most
+    assert p99(waits) <= app_most
+    assert refused(query.source, source) < refused_most
 
 
 @simulated(1)
 async def test_the_plan_and_the_tasks_know_how_many_apps_read(world: World) -> None:
-    query = TaskReader(world, 0)
-    query.query.driver.apps = lambda _arn: 2
+    query = TaskReader(world, 0, trigger_seconds=0.25)
+    query.query.driver.apps = lambda _arn: 4
     await asyncio.gather(put(world), query.run())
-    assert query.p99() <= TRIGGER_SECONDS + 0.5
+    assert p99(query.waits) <= 1.0
     assert query.source.answered <= 2.6 * OVER
-    assert query.source.refused == 0
+    [task] = await query.query.tasks(len(query.query.ends) - 1)
+    assert [range_.apps for range_ in task.ranges] == [4]

@@ -6,6 +6,7 @@ An old position, a quiet shard or a wrong clock doesn't count as a loss.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -231,16 +232,21 @@ async def test_a_batch_that_lost_its_first_records_before_it_was_computed_fails(
 # --- quiet shards --------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("records", [0, 5])
+@pytest.mark.parametrize("run", [Query.drain, Query.available_now])
 @simulated(2)
-async def test_a_running_query_tells_silence_from_loss(world: World) -> None:
+async def test_a_query_tells_silence_from_loss(
+    world: World, run: Callable[[Query], Awaitable[None]], records: int
+) -> None:
     query = world.query(starting=Start.LATEST)
     await query.trigger()
+    rows = world.put(records)
     for _ in range(24 * 5):
         await world.pass_time(HOUR)
-        await query.drain()
+        await run(query)
     # In five idle days, each 24th of the retention has at most one empty batch.
     assert len(query.batches) <= 24 * 5 + 2
-    rows = world.put(10)
+    rows += world.put(10)
     query.restart()
     await query.drain()
     assert sorted(query.rows) == sorted(rows)
