@@ -48,7 +48,7 @@ SUMMARY = {
 ROLE = "arn:aws:iam::210987654321:role/reader"
 
 
-EMPTY = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+EMPTY = {"Records": [], "NextShardIterator": "y", "MillisBehindLatest": 5}
 
 
 # Botocore itself would still return keys from its cache that are valid for longer.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
-from functools import wraps
-from random import Random
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from kinesumer.testing.simulation.convergence import raise_violation
-from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.invariants.liveness import (
     LivenessMonitor,
@@ -21,22 +18,20 @@ from kinesumer.testing.simulation.invariants.liveness import (
 )
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
+from tests.support.world import as_test, in_virtual_time
 
 Play = Callable[..., Coroutine[Any, Any, None]]
 Test = Callable[..., None]
+FIELDS = {field.name for field in fields(Scenario)}
 
 
-def in_virtual_time(play: Play) -> Test:
+def on_virtual_loop(play: Play) -> Test:
     """Run a test in a loop in virtual time, which it gets."""
-
-    def run(**values: Any) -> None:
-        loop = VirtualLoop(Random(0))
-        loop.run(play(loop, **values))
-
-    return _as_test(run, play, given=1)
+    test: Test = in_virtual_time(play, lambda loop: loop)
+    return test
 
 
-def simulated(seed: int = 1, **scenario: Any) -> Callable[[Play], Test]:
+def simulated_group(seed: int = 1, **scenario: Any) -> Callable[[Play], Test]:
     """Run a test in a group without clock errors and random faults.
 
     The test gets the simulation. Those of its parameters that are fields of a scenario
@@ -45,13 +40,13 @@ def simulated(seed: int = 1, **scenario: Any) -> Callable[[Play], Test]:
 
     def decorate(play: Play) -> Test:
         def run(**values: Any) -> None:
-            fields = {name: values[name] for name in values if hasattr(Scenario, name)}
-            changed = Scenario(**{"drift": 0.0, **scenario, **fields})
+            of_test = {name: values[name] for name in FIELDS & values.keys()}
+            changed = Scenario(**{"drift": 0.0, **scenario, **of_test})
             sim = Simulation(changed, values.get("seed", seed))
             sim.run(lambda sim: play(sim, **values))
             assert not sim.loop.failures
 
-        return _as_test(run, play, given=1)
+        return as_test(run, play)
 
     return decorate
 
@@ -72,7 +67,7 @@ def settled_group(violates: str = "", **scenario: Any) -> Callable[[Play], Test]
             with violation if violates else nullcontext(), LossLogHandler([monitor]):
                 sim.run(lambda sim: _upset(sim, monitor, play(sim, monitor, **values)))
 
-        return _as_test(run, play, given=2)
+        return as_test(run, play, given=2)
 
     return decorate
 
@@ -87,13 +82,3 @@ async def _upset(
     await asyncio.sleep(30)
     await upset
     raise_violation(sim)
-
-
-def _as_test(run: Test, play: Play, *, given: int) -> Test:
-    """Return a test with the parameters of a coroutine function but the first ones."""
-    test = wraps(play)(run)
-    signature = inspect.signature(play)
-    left = list(signature.parameters.values())[given:]
-    vars(test)["__signature__"] = signature.replace(parameters=left)
-    del vars(test)["__wrapped__"]
-    return test

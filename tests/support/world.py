@@ -63,16 +63,23 @@ def in_virtual_time(
 ) -> Any:
     """Run a test in virtual time. Its first argument is a World, or what is made."""
 
-    @wraps(test)
     def run(*args: Any, **arguments: Any) -> None:
         loop = VirtualLoop(Random(0))
         run_on(loop, test((make_world or World)(loop), *args, **arguments))
 
-    del run.__wrapped__  # Hypothesis would pass arguments for the world, too
-    signature = inspect.signature(test)
-    given = list(signature.parameters.values())[1:]
-    run.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
-    return run
+    return as_test(run, test)
+
+
+def as_test(
+    run: Callable[..., None], play: Callable[..., Any], given: int = 1
+) -> Callable[..., None]:
+    """Return ``run`` as a test with the parameters of ``play`` but the first ones."""
+    test = wraps(play)(run)
+    signature = inspect.signature(play)
+    left = list(signature.parameters.values())[given:]
+    vars(test)["__signature__"] = signature.replace(parameters=left)
+    del vars(test)["__wrapped__"]  # Hypothesis would pass arguments for all parameters
+    return test
 
 
 class World:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,11 @@ def handle(record: Record) -> None:
 
 def handle_with_session(record: Record, session: object) -> None:
     """Take a second argument, as a handler of a web framework does."""
+
+
+def generate(shard: object) -> Iterator[None]:
+    """Do nothing when it is called."""
+    yield
 
 
 # Values that are wrong for each parameter. A parameter without one is in ANY_VALUE.
@@ -80,8 +85,8 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "decode": [5],
         "on_decode_error": ["ignore", HALF, 5, None, True],
         "limit": [0, -1, "3", 2.0, True],
-        "on_assigned": [5],
-        "on_revoked": [5],
+        "on_assigned": [5, generate],
+        "on_revoked": [5, generate],
     },
     Kinesumer.run: {
         "streams": [5, [], HALF, "orders,payments", {"orders": 5}, {}],
@@ -98,8 +103,8 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "traceparent": [5, "", "a..b"],
         "decode": [5],
         "stop_signals": ["yes", 1],
-        "on_assigned": [5],
-        "on_revoked": [5],
+        "on_assigned": [5, generate],
+        "on_revoked": [5, generate],
     },
 }
 WRONG[blocking.Kinesumer] = WRONG[Kinesumer]

@@ -63,6 +63,20 @@ async def test_closing_leaves_no_task_of_a_subscription(
         assert not served.clients.event_streams._open
 
 
+async def test_tls_connections_receive_into_one_buffer(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with fan_out_aws(environment, tmp_path, "tls", shards=2) as served:
+        source, pool = await served.source(), served.clients.event_streams
+        for number in range(2):
+            iterator = await source.get_iterator(shard_id(number), Start.TRIM_HORIZON)
+            await source.get_records(iterator, 10)
+        transports: list[Any] = [stream._transport for stream in pool._open]
+        buffers = [each._ssl_protocol.get_buffer(-1).obj for each in transports]
+        assert [buffer is pool._shared for buffer in buffers] == [True] * 2
+        await pool.close()
+
+
 # --- slow readers ---
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,12 @@ from kinesumer.errors import (
     ConfigurationError,
     FatalError,
     StartInFutureError,
-    StreamMissingError,
     StreamRecreatedError,
 )
 from kinesumer.model.streams import Start, Stream
 from kinesumer.testing.kinesis import service
+from tests.support.clock import PATIENCE_SECONDS, until
 from tests.support.subscriptions import (
-    DEADLINE_SECONDS,
     FIRST_SHARD,
     TRANSPORTS,
     FanOutAws,
@@ -134,36 +135,56 @@ def recreate(served: FanOutAws) -> None:
     served.put("of the new stream")
 
 
+@asynccontextmanager
+async def consuming(
+    served: FanOutAws, *given: str, **options: Any
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Consume these records by fan-out before the block, and no others during it."""
+    served.aws.create_table()
+    served.put(*given)
+    stream, texts = Stream("orders", fan_out="billing", **options), list[str]()
+
+    async def consume(client: Kinesumer) -> None:
+        async for record in client.consume(stream, start=Start.TRIM_HORIZON):
+            texts.append(record.data.decode())
+
+    async with asyncio.timeout(PATIENCE_SECONDS), Kinesumer("app") as client:
+        task = asyncio.create_task(consume(client))
+        await until(lambda: served.subscriptions and len(texts) == len(given))
+        yield task
+    assert texts == list(given)
+
+
+@pytest.mark.usefixtures("nobody_else_joins")
 @pytest.mark.parametrize("fallback", [False, True])
+@pytest.mark.parametrize("has_records", [False, True])
 @pytest.mark.parametrize("fault", [None, "cut", "stall", "exception_event"])
 async def test_a_client_ends_when_its_stream_is_recreated(
-    served: FanOutAws, environment: pytest.MonkeyPatch, fault: Any, fallback: bool
+    served: FanOutAws,
+    environment: pytest.MonkeyPatch,
+    fault: Any,
+    has_records: bool,
+    fallback: bool,
 ) -> None:
     environment.setattr(event_stream, "SILENCE_SECONDS", 0.3)
-    served.aws.create_table()
-    served.put("a", "b")
-    stream = Stream("orders", fan_out="billing", fan_out_fallback=fallback)
-    texts = list[str]()
-    async with asyncio.timeout(DEADLINE_SECONDS), Kinesumer("app") as client:
+    given = ["a", "b"] * has_records
+    async with consuming(served, *given, fan_out_fallback=fallback) as task:
+        if fault is not None:
+            served.aws.fault(fault, count=1)
+        recreate(served)
         with pytest.raises(StreamRecreatedError, match=r"orders .* created again"):
-            async for record in client.consume(stream, start=Start.TRIM_HORIZON):
-                texts.append(record.data.decode())
-                if len(texts) == 2:
-                    if fault is not None:
-                        served.aws.fault(fault, count=1)
-                    recreate(served)
-    assert texts == ["a", "b"]
+            await task
 
 
+@pytest.mark.usefixtures("nobody_else_joins")
 async def test_a_reader_ends_although_the_consumers_name_is_registered_again(
     served: FanOutAws,
 ) -> None:
-    reader = Reader(await served.source())
-    await reader.change()
-    recreate(served)
-    await StreamConsumers(await served.polling()).require_active("billing")
-    with pytest.raises((FatalError, StreamMissingError)):
-        await reader.end()
+    async with consuming(served) as task:
+        recreate(served)
+        await StreamConsumers(await served.polling()).require_active("billing")
+        with pytest.raises(StreamRecreatedError):
+            await task
 
 
 # --- the start ---

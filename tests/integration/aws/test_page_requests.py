@@ -25,13 +25,13 @@ from kinesumer.ports import ReservedForAny
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.cbor import encode
 from tests.integration.aws.stub import AwsStub
+from tests.support.aws_keys import EMPTY
 from tests.support.cbor import needs_compiled
 from tests.support.reservations import Room
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_compiled]
 
 JSON_TYPE = "application/x-amz-json-1.1"
-EMPTY = {"Records": [], "NextShardIterator": "next", "MillisBehindLatest": 5}
 
 
 def formats(aws: AwsStub) -> str:
@@ -121,7 +121,8 @@ async def test_pages_are_asked_for_in_cbor_and_then_in_json_if_that_fails(
     asked: str,
 ) -> None:
     """A result is an error, or whether the page came in CBOR."""
-    monkeypatch.setattr(kinesis, "ANSWER_SECONDS", 0.5)
+    if answers[0] in ("drop", "cut", "stall"):
+        monkeypatch.setattr(kinesis, "ANSWER_SECONDS", 0.5)
     caplog.set_level(logging.INFO, "kinesumer")
     for answer in answers:
         if isinstance(answer, str):
@@ -134,7 +135,7 @@ async def test_pages_are_asked_for_in_cbor_and_then_in_json_if_that_fails(
                 await source.get_records("s iterator", 10, ReservedForAny())
             continue
         page = await source.get_records("s iterator", 10, ReservedForAny())
-        assert (page.next_iterator, page.is_cbor) == ("s next", result)
+        assert (page.next_iterator, page.is_cbor) == ("s y", result)
         assert page.millis_behind == 5
     assert formats(aws) == asked
     assert aws.seen[0].body == {"ShardIterator": "iterator", "Limit": 10}

@@ -22,9 +22,9 @@ from kinesumer.model.records import Page
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
+from tests.support.aws_keys import EMPTY
 
 LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 100_000)
-EMPTY = {"Records": [], "NextShardIterator": "next", "MillisBehindLatest": 0}
 KEY = Key("group#app", "group")
 
 
@@ -51,7 +51,7 @@ async def test_an_aws_client_that_gets_no_thread_is_only_unavailable(
                 with pytest.raises(StoreUnavailableError, match="start new thread"):
                     await store.get(KEY)
         page = await source.get_records("s iterator", 10)
-        assert page.next_iterator == "s next"
+        assert page.next_iterator == "s y"
         assert await store.get(KEY) is None
     assert not caplog.records  # the calls are still made directly
 
@@ -90,7 +90,7 @@ async def test_records_for_which_there_is_no_memory_are_read_again(
             patch.setattr(kinesis, "decode_page", decode)
             with pytest.raises(SourceUnavailableError, match="out of memory"):
                 await source.get_records("s x", 10)
-        assert (await source.get_records("s x", 10)).next_iterator == "s next"
+        assert (await source.get_records("s x", 10)).next_iterator == "s y"
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ async def test_a_services_own_endpoint_wins(
     aws.answer("GetItem", {})
     async with ClientFactory() as clients:
         assert await (await open_store(clients, "table")).get(KEY) is None
+        assert "kinesumer/" in aws.seen[0].user_agent
         with pytest.raises(SourceUnavailableError):
             await (await open_source(clients, Stream("orders"))).describe()
 

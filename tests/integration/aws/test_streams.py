@@ -15,6 +15,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     StreamMissingError,
 )
+from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, StreamInfo
 from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import SUMMARY
@@ -59,6 +60,22 @@ async def test_a_stream_that_was_deleted_is_not_searched(
     with pytest.raises(StreamMissingError, match="account 123456789012, eu-west-1"):
         await source.list_shards()
     assert aws.count("ListStreams") == 0
+
+
+async def test_a_shard_that_is_listed_is_not_missing(
+    aws: AwsStub, source: KinesisSource
+) -> None:
+    # Some emulators say so of a record that they don't find.
+    aws.answer("DescribeStreamSummary", SUMMARY)
+    aws.refuse("GetShardIterator", "ResourceNotFoundException", "no such record")
+    listed = {
+        "ShardId": SHARD,
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+        "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+    }
+    aws.answer("ListShards", {"Shards": [listed]})
+    with pytest.raises(SourceUnavailableError, match="lists the shard"):
+        await source.get_iterator(SHARD, Position("7"))
 
 
 @pytest.mark.parametrize(

@@ -83,3 +83,18 @@ async def test_only_the_stream_waits_until_its_key_can_be_used(
     assert code in caplog.text or "access denied" in caplog.text
     assert "'kms' is over" in caplog.text
     assert "shards move to other clients" not in caplog.text
+
+
+async def test_a_key_that_fails_within_a_subscription_loses_nothing(
+    kinesumer_aws: EmbeddedAws, caplog: pytest.LogCaptureFixture
+) -> None:
+    aws = kinesumer_aws
+    aws.create_stream("orders")
+    async with consuming(Stream("orders", fan_out="billing")) as data:
+        aws.put("orders", b"0", "key")
+        await until(lambda: data)
+        aws.fault("key", count=1)
+        aws.put("orders", b"1", "key")
+        await until(lambda: len(data) == 2)
+    assert data == ["0", "1"]
+    assert "KMSDisabledException" in caplog.text

@@ -28,6 +28,7 @@ from kinesumer.wire.event_stream import (
 )
 from tests.support.scripted_fan_out import framed
 from tests.support.steps import steps
+from tests.support.transports import Wire
 from tests.system.hostile.strategies import bodies, with_examples
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
@@ -104,34 +105,9 @@ def decode_headers_of(frame: bytes) -> str:
 # --- floods ---
 
 
-class Wire(asyncio.Transport):
-    """A transport that notes whether it is paused, and what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_paused = False
-        self.pauses = self.aborts = 0
-
-    def write(self, data: object) -> None:
-        """Drop the bytes."""
-
-    def is_closing(self) -> bool:
-        return self.aborts > 0
-
-    def abort(self) -> None:
-        self.aborts += 1
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-        self.pauses += 1
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-
 async def test_a_chunked_event_stream_is_examined_in_steps() -> None:
-    connection, wire = EventStream(bytearray(RECEIVE_BYTES)), Wire()
-    connection.connection_made(wire)
+    connection = EventStream(bytearray(RECEIVE_BYTES))
+    Wire(connection)
     connection.send(b"")
     await asyncio.sleep(0)
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

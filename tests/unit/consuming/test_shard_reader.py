@@ -57,7 +57,10 @@ async def test_a_shard_is_read_five_times_a_second(
     assert len(desk.source.reads) / world.clock.now() <= 5.2
 
 
-# --- starts ---
+async def test_a_stream_with_a_pace_of_its_own_is_read_at_that(world: World) -> None:
+    desk = read_shard(world, pace=2.0)
+    await asyncio.sleep(20)
+    assert len(desk.source.reads) == 10
 
 
 # --- what is gone ---

@@ -13,6 +13,7 @@ import pytest
 from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
 from kinesumer.errors import ConfigurationError, StreamMissingError
 from kinesumer.model.streams import Start, Stream
+from tests.support.faulty import FaultySource
 from tests.support.world import ARN, World
 
 
@@ -113,3 +114,18 @@ async def test_a_start_in_the_future_is_refused(world: World) -> None:
         await opened(world, [Stream("orders")], at(world, seconds=-60))
     await asyncio.sleep(0.7)
     assert await opened(world, [Stream("orders")], at(world))
+
+
+async def test_an_unreachable_kinesis_is_awaited(world: World) -> None:
+    source = FaultySource(world.kinesis.source("orders"))
+    source.down = True
+
+    async def open_source(stream: Stream) -> Any:
+        return source
+
+    streams = [Stream("orders")]
+    finding = open_streams(world.context(), streams, Start.LATEST, open_source)
+    task = world.loop.create_task(finding)
+    await asyncio.sleep(60)
+    source.down = False
+    assert list(await task) == [ARN]

@@ -92,9 +92,6 @@ async def test_a_fatal_error_is_raised_while_the_store_is_down(
     assert len(store.writes("beat")) == beats
 
 
-# --- outages ---
-
-
 # --- other streams ---
 
 

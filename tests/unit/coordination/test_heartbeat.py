@@ -41,6 +41,11 @@ async def test_heartbeats_are_frequent_before_the_first_plan(world: World) -> No
     assert body.row.beat == pytest.approx(8, abs=1)
 
 
+async def test_a_client_registers_its_commit_interval(world: World) -> None:
+    body = Body(world, commit_interval_seconds=0.5)
+    assert (await body.registered()).commit_ms == 500
+
+
 async def test_a_change_of_fan_out_is_written_with_the_next_heartbeat(
     world: World,
 ) -> None:

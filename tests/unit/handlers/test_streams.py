@@ -166,19 +166,26 @@ async def test_a_shard_of_one_stream_stops_and_other_streams_go_on(
     assert "order orders b" not in log.seen
 
 
-async def test_each_stream_is_decoded_as_its_own_type(world: World) -> None:
+PAYMENTS = Stream("payments")
+
+
+@pytest.mark.parametrize(
+    "decode", [{"orders": list[int], PAYMENTS: str}, list[int] | str]
+)
+async def test_each_stream_is_decoded_as_its_own_type(
+    world: World, decode: Any
+) -> None:
     seen: list[object] = []
 
     async def handle(record: Record[Any]) -> None:
         seen.append(record.value)
 
-    payments = Stream("payments")
     handlers = {
         "orders": handle,
-        payments: handle,
+        PAYMENTS: handle,
         "refunds": Handler(handle, decode=lambda record: record.data.upper()),
     }
-    async with running(world, handlers, decode={"orders": list[int], payments: str}):
+    async with running(world, handlers, decode=decode):
         world.put("[1]")
         world.put('"a"', stream="payments")
         world.put("b", stream="refunds")

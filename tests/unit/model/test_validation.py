@@ -11,6 +11,7 @@ import pytest
 from kinesumer import RetryPolicy
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import is_async, require_list
+from kinesumer.testing.handlers import simulate_handler
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,12 @@ def test_text_and_single_values_are_refused(given: Any) -> None:
 
 def test_a_list_of_non_retryable_errors_works_like_a_tuple() -> None:
     assert RetryPolicy(non_retryable=[ValueError]).non_retryable == (ValueError,)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["ValueError", ValueError, ["ValueError"], [7]])
+def test_errors_that_restart_a_client_are_a_list_of_types(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="restarts_after"):
+        simulate_handler(plain, batch=False, restarts_after=given)
 
 
 def plain(record: object) -> None: ...

@@ -18,7 +18,7 @@ from tests.integration.testing.simulation.scenario import (
     steady,
     traces,
 )
-from tests.support.simulated import simulated
+from tests.support.simulated import simulated_group
 
 FAN_OUT: dict[str, Any] = {"fan_out": 1.0, "shards": (6,)}
 # User code stops for so long that the buffers are full, and events wait for memory.
@@ -52,7 +52,7 @@ def open_streams(sim: Simulation) -> list[LinkedEventStream]:
     return [stream for process in sim.living for stream in process.subscriptions.open]
 
 
-@simulated(**FAN_OUT)
+@simulated_group(**FAN_OUT)
 async def test_a_subscription_that_stays_silent_is_replaced(sim: Simulation) -> None:
     await steady(sim)
     silent = open_streams(sim)
@@ -64,7 +64,7 @@ async def test_a_subscription_that_stays_silent_is_replaced(sim: Simulation) -> 
     assert not set(silent) & set(open_streams(sim))
 
 
-@simulated(**FAN_OUT)
+@simulated_group(**FAN_OUT)
 async def test_each_shard_is_subscribed_to_by_its_owner_only(sim: Simulation) -> None:
     await steady(sim)
     joined, left = sim.start_process(), sim.living[0]

@@ -15,10 +15,10 @@ from kinesumer.errors import (
 )
 from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import steady
-from tests.support.simulated import simulated
+from tests.support.simulated import simulated_group
 
 
-@simulated(shards=(4,))
+@simulated_group(shards=(4,))
 async def test_a_stream_that_is_deleted_ends_every_client(sim: Simulation) -> None:
     await steady(sim)
     sim.producing = False
@@ -29,7 +29,7 @@ async def test_a_stream_that_is_deleted_ends_every_client(sim: Simulation) -> No
         assert isinstance(process.ended_with, StreamMissingError)
 
 
-@simulated()
+@simulated_group()
 async def test_a_second_live_process_with_one_id_gets_an_error_and_the_first_goes_on(
     sim: Simulation,
 ) -> None:
@@ -42,7 +42,7 @@ async def test_a_second_live_process_with_one_id_gets_an_error_and_the_first_goe
     assert not sim.checker.dead
 
 
-@simulated(static_ids=True)
+@simulated_group(static_ids=True)
 async def test_a_restarted_process_with_its_old_id_takes_its_old_place(
     sim: Simulation,
 ) -> None:
@@ -62,7 +62,7 @@ async def test_a_restarted_process_with_its_old_id_takes_its_old_place(
 
 
 @pytest.mark.parametrize("step", range(0, 60, 6))
-@simulated(members=1, shards=(4,))
+@simulated_group(members=1, shards=(4,))
 async def test_a_process_killed_at_any_step_of_its_start_blocks_nobody(
     sim: Simulation, step: int
 ) -> None:

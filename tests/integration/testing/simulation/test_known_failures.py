@@ -21,7 +21,7 @@ from tests.integration.testing.simulation.scenario import (
     steady,
     traces,
 )
-from tests.support.simulated import simulated
+from tests.support.simulated import simulated_group
 
 
 def shard(sim: Simulation, number: int, name: str = "stream-0") -> ShardTrace:
@@ -33,7 +33,7 @@ def owner_of(sim: Simulation, trace: ShardTrace) -> Process:
 
 
 @pytest.mark.parametrize("parent_is_slow", [True, False])
-@simulated(shards=(4,))
+@simulated_group(shards=(4,))
 async def test_no_record_is_lost_or_early_when_shards_split_and_merge(
     sim: Simulation, parent_is_slow: bool
 ) -> None:
@@ -49,7 +49,7 @@ async def test_no_record_is_lost_or_early_when_shards_split_and_merge(
     assert sim.checker.redelivered == 0
 
 
-@simulated(config={"max_processing_seconds": 60.0})
+@simulated_group(config={"max_processing_seconds": 60.0})
 async def test_a_shard_whose_user_code_is_stuck_goes_to_another_client(
     sim: Simulation,
 ) -> None:
@@ -65,7 +65,7 @@ async def test_a_shard_whose_user_code_is_stuck_goes_to_another_client(
 
 @pytest.mark.parametrize("seed", range(0, 90, 6))
 @pytest.mark.parametrize("who", ["giver", "taker"])
-@simulated(members=1, shards=(4,))
+@simulated_group(members=1, shards=(4,))
 async def test_a_hand_over_goes_on_whichever_side_dies_at_any_step(
     sim: Simulation, who: str, seed: int
 ) -> None:
@@ -81,7 +81,7 @@ async def test_a_hand_over_goes_on_whichever_side_dies_at_any_step(
     await settle(sim, 5)
 
 
-@simulated()
+@simulated_group()
 async def test_a_zombies_late_commits_are_refused(sim: Simulation) -> None:
     await steady(sim)
     zombie = leader(sim)
@@ -94,7 +94,7 @@ async def test_a_zombies_late_commits_are_refused(sim: Simulation) -> None:
     assert sim.checker.redelivered <= 100 * sim.checker.takeovers
 
 
-@simulated(shards=(2,))
+@simulated_group(shards=(2,))
 async def test_a_shard_ends_though_its_last_record_was_committed_long_before(
     sim: Simulation,
 ) -> None:
@@ -108,7 +108,7 @@ async def test_a_shard_ends_though_its_last_record_was_committed_long_before(
     check_settled(sim)
 
 
-@simulated(shards=(3,))
+@simulated_group(shards=(3,))
 async def test_iterators_that_expire_leave_no_gap_and_repeat_nothing(
     sim: Simulation,
 ) -> None:
@@ -123,7 +123,7 @@ async def test_iterators_that_expire_leave_no_gap_and_repeat_nothing(
     assert sim.checker.takeovers == 0
 
 
-@simulated()
+@simulated_group()
 async def test_the_whole_fleet_comes_back_to_a_backlog(sim: Simulation) -> None:
     await steady(sim)
     for process in sim.processes:
@@ -135,7 +135,7 @@ async def test_the_whole_fleet_comes_back_to_a_backlog(sim: Simulation) -> None:
     await settle(sim)
 
 
-@simulated()
+@simulated_group()
 async def test_a_stop_ends_in_time_though_the_store_does_not_answer(
     sim: Simulation,
 ) -> None:
@@ -147,7 +147,7 @@ async def test_a_stop_ends_in_time_though_the_store_does_not_answer(
     assert not process.alive
 
 
-@simulated(start=Start.LATEST, shards=(4,))
+@simulated_group(start=Start.LATEST, shards=(4,))
 async def test_a_quiet_shards_first_record_survives_its_first_owners_death(
     sim: Simulation,
 ) -> None:
@@ -162,7 +162,7 @@ async def test_a_quiet_shards_first_record_survives_its_first_owners_death(
     assert trace.done_until == len(trace.log) == 1
 
 
-@simulated(shards=(2, 4))
+@simulated_group(shards=(2, 4))
 async def test_a_stream_that_nobody_asks_for_any_more_is_left(sim: Simulation) -> None:
     await steady(sim)
     for process in sim.processes:
@@ -180,7 +180,7 @@ async def test_a_stream_that_nobody_asks_for_any_more_is_left(sim: Simulation) -
     assert sim.checker.redelivered == 0
 
 
-@simulated(shards=(4, 4))
+@simulated_group(shards=(4, 4))
 async def test_another_streams_reshard_pauses_nothing(sim: Simulation) -> None:
     await steady(sim)
     before = {id(trace): len(trace.ownerships) for trace in traces(sim)}
@@ -191,7 +191,7 @@ async def test_another_streams_reshard_pauses_nothing(sim: Simulation) -> None:
             assert len(trace.ownerships) == before[id(trace)]
 
 
-@simulated()
+@simulated_group()
 async def test_a_client_that_cannot_reach_kinesis_gives_its_shards_to_the_others(
     sim: Simulation,
 ) -> None:
@@ -208,7 +208,7 @@ async def test_a_client_that_cannot_reach_kinesis_gives_its_shards_to_the_others
     assert sim.checker.takeovers == 0
 
 
-@simulated()
+@simulated_group()
 async def test_a_client_whose_event_loop_is_blocked_keeps_its_shards(
     sim: Simulation,
 ) -> None:
@@ -223,7 +223,7 @@ async def test_a_client_whose_event_loop_is_blocked_keeps_its_shards(
     assert sim.checker.redelivered == 0
 
 
-@simulated()
+@simulated_group()
 async def test_a_leader_whose_event_loop_is_blocked_still_notices_deaths(
     sim: Simulation,
 ) -> None:
@@ -240,7 +240,9 @@ async def test_a_leader_whose_event_loop_is_blocked_still_notices_deaths(
     await settle(sim, 120)
 
 
-@simulated(shards=(1000,), members=2, together=True, min_read_interval_seconds=2.0)
+@simulated_group(
+    shards=(1000,), members=2, together=True, min_read_interval_seconds=2.0
+)
 async def test_a_thousand_shards_are_claimed_and_read(sim: Simulation) -> None:
     await sim.start_all()
     await asyncio.sleep(30)

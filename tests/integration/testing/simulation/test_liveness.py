@@ -19,11 +19,11 @@ from tests.integration.testing.simulation.scenario import (
     steady,
     traces,
 )
-from tests.support.simulated import simulated
+from tests.support.simulated import simulated_group
 
 
 @pytest.mark.parametrize("assignor", ["range", "load"])
-@simulated()
+@simulated_group()
 async def test_l2_a_join_ends_in_the_plan_without_a_record_repeated(
     sim: Simulation, assignor: str
 ) -> None:
@@ -38,7 +38,7 @@ async def test_l2_a_join_ends_in_the_plan_without_a_record_repeated(
     assert sim.checker.redelivered == 0
 
 
-@simulated()
+@simulated_group()
 async def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated(
     sim: Simulation,
 ) -> None:
@@ -56,7 +56,7 @@ async def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated(
 
 @pytest.mark.parametrize("static_ids", [False, True])
 @pytest.mark.parametrize("seed", range(2))
-@simulated(members=4, shards=(16,))
+@simulated_group(members=4, shards=(16,))
 async def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
     sim: Simulation, seed: int, static_ids: bool
 ) -> None:
@@ -81,7 +81,7 @@ async def test_l2_shards_hardly_pause_when_a_fleet_is_restarted_one_by_one(
     assert sim.checker.redelivered == 0
 
 
-@simulated(members=2, shards=(2,))
+@simulated_group(members=2, shards=(2,))
 async def test_l4_a_child_in_another_clients_range_delivers_as_soon(
     sim: Simulation,
 ) -> None:
@@ -102,7 +102,7 @@ async def test_l4_a_child_in_another_clients_range_delivers_as_soon(
 
 
 @pytest.mark.parametrize("seconds", [5.0, 60.0, 600.0, 3600.0])
-@simulated(shards=(3,), seed=4, min_read_interval_seconds=2.0)
+@simulated_group(shards=(3,), seed=4, min_read_interval_seconds=2.0)
 async def test_l5_an_outage_of_the_whole_store_fences_nobody(
     sim: Simulation, seconds: float
 ) -> None:
@@ -121,7 +121,7 @@ async def test_l5_an_outage_of_the_whole_store_fences_nobody(
     assert sim.checker.redelivered == 0
 
 
-@simulated(shards=(8, 8))
+@simulated_group(shards=(8, 8))
 async def test_a_first_record_comes_soon_after_a_start_on_an_empty_table(
     sim: Simulation,
 ) -> None:
@@ -134,7 +134,7 @@ async def test_a_first_record_comes_soon_after_a_start_on_an_empty_table(
     assert len(firsts) >= 16
 
 
-@simulated(members=6, shards=(12,), together=True)
+@simulated_group(members=6, shards=(12,), together=True)
 async def test_clients_that_start_together_settle_in_a_few_moves(
     sim: Simulation,
 ) -> None:
@@ -145,7 +145,7 @@ async def test_clients_that_start_together_settle_in_a_few_moves(
 
 # Read rarely to save time: reads of Kinesis don't use the state store.
 @pytest.mark.parametrize(("members", "shards"), [(3, (16,)), (10, (100,))])
-@simulated(together=True, min_read_interval_seconds=2.0)
+@simulated_group(together=True, min_read_interval_seconds=2.0)
 async def test_i13_the_store_costs_what_the_protocol_says(
     sim: Simulation, members: int, shards: tuple[int, ...]
 ) -> None:
@@ -162,7 +162,7 @@ async def test_i13_the_store_costs_what_the_protocol_says(
     assert sim.kinesis.throttled == 0
 
 
-@simulated(shards=(64,))
+@simulated_group(shards=(64,))
 async def test_i13_idle_shards_cost_nothing(sim: Simulation) -> None:
     await sim.start_all()
     await asyncio.sleep(120)
@@ -171,7 +171,7 @@ async def test_i13_idle_shards_cost_nothing(sim: Simulation) -> None:
     assert sim.store.usage.write_units - before <= 1.05 * 5 * (60 * 3 / 2)
 
 
-@simulated(members=2, shards=(8,), config={"max_shards": 3})
+@simulated_group(members=2, shards=(8,), config={"max_shards": 3})
 async def test_shards_beyond_all_limits_are_reported_and_read_once_a_client_joins(
     sim: Simulation,
 ) -> None:
@@ -193,7 +193,7 @@ async def test_shards_beyond_all_limits_are_reported_and_read_once_a_client_join
     await settle(sim)
 
 
-@simulated(members=3, shards=(9,), assignor="load", together=True)
+@simulated_group(members=3, shards=(9,), assignor="load", together=True)
 async def test_a_busy_shard_moves_its_neighbours_to_other_clients(
     sim: Simulation,
 ) -> None:

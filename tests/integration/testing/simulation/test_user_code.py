@@ -22,7 +22,7 @@ from kinesumer.testing.simulation.run import (
 from kinesumer.testing.simulation.scenarios import CALLBACKS, Scenario
 from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import held_by, steady
-from tests.support.simulated import simulated
+from tests.support.simulated import simulated_group
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 
@@ -155,7 +155,7 @@ MOST_SECONDS = (4 + CLAIMED) * STEP_SECONDS
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("concurrency", [0, 1, 4])
-@simulated(members=2, shards=(6,))
+@simulated_group(members=2, shards=(6,))
 async def test_a_claimed_shards_first_records_wait_for_a_few_calls_only(
     sim: Simulation, seed: int, concurrency: int
 ) -> None:

@@ -294,3 +294,15 @@ async def test_reading_goes_on_after_a_fault_that_passes(
         kinesumer_aws.fault(kind, operation="GetRecords", count=1)
         found = [one.letter async for one in letters.read()]
     assert found == [LETTER]
+
+
+async def test_a_letter_that_lacks_usable_keys_says_so(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
+    kinesumer_aws.create_stream("letters", 1)
+    async with ClientFactory() as clients:
+        letters = await open_target("kinesis:letters", clients)
+        kinesumer_aws.replace_keys()
+        with pytest.raises(DeadLettersUnavailableError) as raised:
+            await letters.put(LETTER)
+    assert raised.value.lacks_credentials

@@ -184,20 +184,25 @@ async def test_latest_is_resolved_once(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "message"),
+    ("error", "message", "left"),
     [
-        (TrimmedPositionError("x"), "records older than the retention were lost: x"),
-        (ShardMissingError("no such shard"), "no such shard"),
+        (
+            TrimmedPositionError("x"),
+            "records older than the retention were lost: x",
+            [b"a", b"b"],
+        ),
+        (ShardMissingError("no such shard"), "no such shard", [b"b"]),
     ],
 )
 async def test_what_is_lost_is_reported_and_reading_goes_on(
-    world: World, error: KinesumerError, message: str
+    world: World, error: KinesumerError, message: str, left: list[bytes]
 ) -> None:
     orders = Orders(world)
-    orders.split()
     orders.put(b"a")
+    orders.split()
+    orders.put(b"b")
     orders.source.iterator_errors = [error]
-    assert await orders.tail(1, TIME) == [b"a"]
+    assert await orders.tail(len(left), TIME) == left
     assert orders.messages == [message]
 
 

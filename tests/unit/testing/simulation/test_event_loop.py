@@ -10,7 +10,7 @@ import pytest
 
 from kinesumer.testing.simulation.event_loop import SpinningError, VirtualLoop
 from kinesumer.testing.simulation.machine import Machine
-from tests.support.simulated import in_virtual_time
+from tests.support.simulated import on_virtual_loop
 
 
 def run(main: Any, seed: int = 0) -> Any:
@@ -24,13 +24,13 @@ async def tick(machine: Machine, seen: list[float], seconds: float = 1.0) -> Non
         seen.append(machine.loop.real)
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_an_hour_of_sleep_takes_no_time(loop: VirtualLoop) -> None:
     await asyncio.sleep(3600)
     assert loop.real == 3600
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_a_machines_timers_follow_its_own_clock(loop: VirtualLoop) -> None:
     seen: list[float] = []
     fast = loop.machine("fast", rate=1.25)
@@ -40,7 +40,7 @@ async def test_a_machines_timers_follow_its_own_clock(loop: VirtualLoop) -> None
     assert seen == pytest.approx([0.8, 1.6, 2.4])
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_a_frozen_machine_runs_nothing_and_then_everything_at_once(
     loop: VirtualLoop,
 ) -> None:
@@ -53,7 +53,7 @@ async def test_a_frozen_machine_runs_nothing_and_then_everything_at_once(
     assert seen == [1, 11.5, 12.5]
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_timers_stand_still_in_suspend_but_the_clock_does_not(
     loop: VirtualLoop,
 ) -> None:
@@ -67,7 +67,7 @@ async def test_timers_stand_still_in_suspend_but_the_clock_does_not(
     assert seen == [1, 12]
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_a_timeout_on_a_drifting_machine_lasts_as_long_as_its_clock_says(
     loop: VirtualLoop,
 ) -> None:
@@ -82,7 +82,7 @@ async def test_a_timeout_on_a_drifting_machine_lasts_as_long_as_its_clock_says(
     assert await loop.spawn(loop.machine("m", rate=0.5), wait()) == pytest.approx(6)
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_a_killed_machine_cleans_nothing_up(loop: VirtualLoop) -> None:
     cleaned: list[str] = []
 
@@ -101,7 +101,7 @@ async def test_a_killed_machine_cleans_nothing_up(loop: VirtualLoop) -> None:
     assert not cleaned
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_a_machine_is_killed_between_any_two_callbacks(loop: VirtualLoop) -> None:
     done = 0
 

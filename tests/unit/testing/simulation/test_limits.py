@@ -27,14 +27,14 @@ from kinesumer.testing.simulation.network import (
     NetworkConditions,
 )
 from kinesumer.testing.simulation.simulation import Operator, Simulation
-from tests.support.simulated import in_virtual_time, settled_group
+from tests.support.simulated import on_virtual_loop, settled_group
 from tests.support.world import SHARD
 from tests.unit.testing.simulation.checked_trace import Trace
 
 # --- the worlds ---------------------------------------------------------------------
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_answers_share_a_link(loop: VirtualLoop) -> None:
     arrivals: list[tuple[str, float]] = []
     link = SharedLink(loop, 100.0)
@@ -51,7 +51,7 @@ async def test_answers_share_a_link(loop: VirtualLoop) -> None:
     assert [at for _, at in arrivals] == pytest.approx([1.6, 2.1])
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_a_link_that_gets_slower_delays_what_is_under_way(
     loop: VirtualLoop,
 ) -> None:
@@ -67,7 +67,7 @@ async def test_a_link_that_gets_slower_delays_what_is_under_way(
     assert arrivals == pytest.approx([5.4])
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_a_page_that_takes_too_long_is_thrown_away(loop: VirtualLoop) -> None:
     kinesis = MemoryKinesis(loop.services)
     kinesis.create_stream("s")
@@ -85,7 +85,7 @@ async def test_a_page_that_takes_too_long_is_thrown_away(loop: VirtualLoop) -> N
     assert len(page.records) == 1
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_an_answer_to_a_blocked_thread_is_late(loop: VirtualLoop) -> None:
     machine = loop.machine("a")
     thread = machine.thread("store")
@@ -100,7 +100,7 @@ async def test_an_answer_to_a_blocked_thread_is_late(loop: VirtualLoop) -> None:
     assert done[1] == "table-1"
 
 
-@in_virtual_time
+@on_virtual_loop
 async def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
     loop: VirtualLoop,
 ) -> None:
