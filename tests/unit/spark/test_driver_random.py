@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,8 @@ from tests.support.spark_query import (
     reshard,
     simulated,
 )
+
+pytestmark = pytest.mark.slow
 
 Step = tuple[str, Any]
 Test = Callable[..., None]

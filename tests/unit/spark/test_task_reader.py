@@ -42,6 +42,7 @@ def test_shards_are_read_at_once(bench: Bench) -> None:
     assert shards.index(OTHER) < len(shards) - 1 - shards[::-1].index(ONE)
 
 
+@pytest.mark.slow
 def test_waiting_batches_are_bounded_in_bytes() -> None:
     bench = Bench(shards=40, reads_per_second=0)
     data = bytes(100_000)
