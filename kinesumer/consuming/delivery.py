@@ -132,7 +132,7 @@ class _Block(ForAsyncio):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, _: object, error: object, __: object) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         await self.aclose(ack=error is None and self._delivery.acks_by_asking)
 
     async def aclose(self, *, ack: bool = False) -> None:

@@ -17,7 +17,7 @@ MAX_ERROR_LETTERS = 160
 
 
 class About(NamedTuple):
-    """How serious a kind of incident is, and when an incident of it begins and ends."""
+    """Tell whether a kind of incident is critical, and when one begins and ends."""
 
     # Whether records are unread or lost, or soon will be.
     is_critical: bool = True
@@ -33,10 +33,9 @@ UNTIL_RESOLVED = AT_ONCE._replace(quiet_seconds=math.inf)
 
 
 class IncidentKind(StrEnum):
-    """A trouble that lasts. Reports name incidents in this order.
+    """Name a failure that lasts. Reports list incidents in this order.
 
-    ``meaning`` is what has happened, and ``remedy`` the action that ends it, each in
-    sentences.
+    ``meaning`` says what has happened, and ``remedy`` says how to end it.
     """
 
     meaning: str
