@@ -68,19 +68,19 @@ def parse_key(text: str, chance: random.Random) -> KeyOf:
 
     ``none`` is no key.
     """
+    kind, _, rest = text.partition(":")
     if not text.isprintable():
         raise ConfigurationError(
             f"--key {text!r} contains characters that can't be printed: remove them"
         )
-    match text.partition(":"):
-        case "field", _, name if name:
-            return lambda data: _field(data, name)
-        case "constant", _, key if key:
-            return lambda _: key
-        case "random", _, "":
-            return lambda _: f"{chance.getrandbits(64):016x}"
-        case "none", _, "":
-            return lambda _: None
+    if rest and kind == "field":
+        return lambda data: _field(data, rest)
+    if rest and kind == "constant":
+        return lambda _: rest
+    if not rest and kind == "random":
+        return lambda _: f"{chance.getrandbits(64):016x}"
+    if not rest and kind == "none":
+        return lambda _: None
     raise ConfigurationError(
         f"--key {text}: give random, field:NAME, constant:TEXT or none"
     )
@@ -162,7 +162,6 @@ class LineProducer:
         # The lines that Kinesis hasn't accepted yet, as far as this object knows.
         self._pending: deque[tuple[int, PutFuture]] = deque()
         self._adding: int | None = None  # the line that waits for memory
-        self._failed: list[int] = []  # the lines that failed with the whole producer
         self._not_put: list[FailedLines] = []
         self._now = asyncio.get_running_loop().time
         self._started = self._now()
@@ -189,33 +188,38 @@ class LineProducer:
             # The message of PutFailedError is for callers of the library.
             is_put_failure = isinstance(failure, PutFailedError)
             reason = str(failure.__cause__ if is_put_failure else failure)
-            self._take_results()  # all have come
-            if self._adding is not None:
-                self._failed.append(self._adding)
-            for first, last in _number_ranges(self._failed):
-                self._fail(FailedLines(first, last, reason))
-        counts, seconds = self._producer.counts, self._now() - self._started
-        return ProduceResult(self.lines, counts, self._not_put, reason, seconds)
+            self._fail_pending(reason)
+        return ProduceResult(
+            self.lines,
+            self._producer.counts,
+            self._not_put,
+            reason,
+            self._now() - self._started,
+        )
 
     def stop(self) -> None:
         """Stop reading lines; the lines already read are put."""
         self._stopped.set()
 
     async def _put(self, lines: AsyncIterable[Sequence[bytes]]) -> None:
-        async for line in (line async for portion in lines for line in portion):
-            await self._pace()
+        async for portion in lines:
+            for line in portion:
+                await self._pace()
+                if self._stopped.is_set():
+                    break
+                await self._put_line(line)
             if self._stopped.is_set():
                 break
-            await self._put_line(line)
         await self._producer.flush()
         self._take_results()
 
     async def _put_line(self, line: bytes) -> None:
         self.lines += 1
-        entry = reason = self._parser.parse(line)
+        entry = self._parser.parse(line)
+        reason = entry if isinstance(entry, str) else None
         if isinstance(entry, Entry):
             reason = await self._producer.stream.refusal(entry)
-        if isinstance(reason, str):
+        if reason is not None:
             self._fail(FailedLines(self.lines, self.lines, reason))
         elif isinstance(entry, Entry):
             self._records += 1
@@ -226,14 +230,23 @@ class LineProducer:
             self._take_results()
 
     def _take_results(self) -> None:
-        """Take the first results, as far as they have arrived."""
+        """Take the first results, as far as they have arrived.
+
+        Raise PutFailedError unless Kinesis has refused only the line itself.
+        """
         while self._pending and self._pending[0][1].done():
-            line, future = self._pending.popleft()
+            line, future = self._pending[0]
             error = future.exception()
-            if error is not None and isinstance(error.__cause__, RecordRefusedError):
-                self._fail(FailedLines(line, line, error.records[0].reason))
-            elif error is not None:
-                self._failed.append(line)
+            if error is not None and not self._note_refusal(line, error):
+                raise error
+            self._pending.popleft()
+
+    def _note_refusal(self, line: int, error: PutFailedError) -> bool:
+        """Return whether Kinesis has refused only the line itself. If so, report it."""
+        is_refused = isinstance(error.__cause__, RecordRefusedError)
+        if is_refused:
+            self._fail(FailedLines(line, line, error.records[0].reason))
+        return is_refused
 
     async def _pace(self) -> None:
         if self._rate is None:
@@ -242,6 +255,17 @@ class LineProducer:
         if due - self._now() > PACE_SECONDS:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), due - self._now())
+
+    def _fail_pending(self, reason: str) -> None:
+        numbers = []
+        for line, future in self._pending:
+            error = future.exception()
+            if error is not None and not self._note_refusal(line, error):
+                numbers.append(line)
+        if self._adding is not None:
+            numbers.append(self._adding)
+        for first, last in _number_ranges(numbers):
+            self._fail(FailedLines(first, last, reason))
 
     def _fail(self, lines: FailedLines) -> None:
         self._not_put.append(lines)
@@ -254,10 +278,13 @@ def reported_by_its_future(_: FailedRecord) -> None:
 
 def _number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the first and last number of each consecutive range, sorted."""
-    ends: dict[int, int] = {}
-    for number in sorted(set(numbers), reverse=True):
-        ends[number] = ends.pop(number + 1, number)
-    return sorted(ends.items())
+    ranges: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    return ranges
 
 
 def parse_rate(text: str) -> float:
@@ -296,9 +323,10 @@ async def sample_orders(
     chance: random.Random,
     wall: Callable[[], float],
 ) -> AsyncIterator[Sequence[bytes]]:
-    """Yield sample orders in portions, ``limit`` in all; the consumer keeps the rate.
+    """Yield sample orders in portions, ``limit`` in all; None for no end.
 
-    ``wall`` returns the time in seconds since 1970.
+    The consumer of the portions keeps to the rate. ``wall`` returns the time in seconds
+    since 1970.
     """
     numbers = islice(count(1), limit)
     # Orders that are put together are made together, with one time.
