@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from operator import length_hint
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from kinesumer.core.liveness import Lease
 from kinesumer.core.load import LoadMeter
@@ -315,7 +315,8 @@ class Handout(Generic[S]):
         return records[handed:]
 
     def _drop_rest(self) -> None:
-        deque(self.ahead, maxlen=0)
+        # A loop may still have the iterator, which ends without making what is left.
+        cast("Any", self.ahead).__setstate__(sys.maxsize)
 
     # --- what is done -----------------------------------------------------------------
 

@@ -665,7 +665,8 @@ static PyObject *object_of(const Records *records, Py_ssize_t index, PyObject *t
 
 typedef struct {
     PyObject_HEAD
-    Records records; /* ``first`` is the next one */
+    Records records;  /* ``first`` is the next one */
+    Py_ssize_t start; /* of all its records, the first one */
     PyObject *type, *source;
 } Iterator;
 
@@ -684,6 +685,17 @@ static PyObject *iterator_length(Iterator *self, PyObject *unused) {
     return PyLong_FromSsize_t(left < 0 ? 0 : left);
 }
 
+/* Go on at an index, like the iterators of lists and tuples. */
+static PyObject *iterator_set_state(Iterator *self, PyObject *state) {
+    Py_ssize_t index = PyNumber_AsSsize_t(state, NULL);
+    if (index == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_ssize_t most = self->records.stop - self->start;
+    self->records.first = self->start + (index < 0 ? 0 : index > most ? most : index);
+    Py_RETURN_NONE;
+}
+
 static void iterator_dealloc(Iterator *self) {
     PyTypeObject *type = Py_TYPE(self);
     release(&self->records);
@@ -696,6 +708,8 @@ static void iterator_dealloc(Iterator *self) {
 static PyMethodDef iterator_methods[] = {
     {"__length_hint__", (PyCFunction)(void (*)(void))iterator_length, METH_NOARGS,
      "Return how many records are left."},
+    {"__setstate__", (PyCFunction)(void (*)(void))iterator_set_state, METH_O,
+     "Go on at the record with this index, or at the end if it has a greater one."},
     {NULL, NULL, 0, NULL}};
 
 static PyType_Slot iterator_slots[] = {{Py_tp_iter, PyObject_SelfIter},
@@ -724,6 +738,8 @@ static PyObject *iterate(PyObject *self, PyObject *const *given, Py_ssize_t coun
     made->source = Py_NewRef(given[5]);
     if (open_records(&made->records, given[0], given[1], given[2], given[3]) < 0) {
         Py_CLEAR(made);
+    } else {
+        made->start = made->records.first;
     }
     return (PyObject *)made;
 }
@@ -808,12 +824,27 @@ static PyObject *columns(PyObject *self, PyObject *const *given, Py_ssize_t coun
     return result;
 }
 
+static PyObject *new_body(PyObject *self, PyObject *length) {
+    (void)self;
+    Py_ssize_t size = PyLong_AsSsize_t(length);
+    if (size < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "a negative size");
+        }
+        return NULL;
+    }
+    return PyByteArray_FromStringAndSize(NULL, size);
+}
+
 #define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
 
 static PyMethodDef functions[] = {
     {"decode", decode, METH_O,
      "decode(body, /)\n--\n\n"
      "Return a body as an object. A time is a float, in seconds. Raise ValueError."},
+    {"new_body", new_body, METH_O,
+     "new_body(size, /)\n--\n\n"
+     "Return a bytearray of this size. Its bytes are not set."},
     {"read_page", FAST(read_page),
      "read_page(body, prefix, /)\n--\n\n"
      "Return an index of a page's records, whether the data of at least one begins with\n"

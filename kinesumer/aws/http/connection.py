@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from kinesumer.ports import Reservation
 from kinesumer.runtime.tasks import Countdown
+from kinesumer.wire.cbor import new_body
 
 HEAD_BYTES = 16 * 1024  # greatest size of a response's head
 RECEIVE_BYTES = 256 * 1024  # what asyncio receives of a TLS connection at a time
@@ -246,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reservation.shrink(length)
         else:
             yield from self._admit(length, length)
-        body = bytearray(length)
+        body = new_body(length)
         body[: len(early)] = early
         self._target, self._filled = memoryview(body), len(early)
         while self._filled < length:

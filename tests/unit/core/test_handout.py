@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from operator import length_hint
+from typing import Any, cast
+
 import pytest
 
 from kinesumer.core.delivery import Wait
-from kinesumer.core.handout import Loop
+from kinesumer.core.handout import Handout, Loop
+from kinesumer.model.records import Record
 from tests.support.delivery_machine import EACH_BYTES, driver, one
+from tests.support.world import batch_of
 
 
 def test_user_code_is_busy_from_the_record_to_the_next_request() -> None:
@@ -120,3 +126,34 @@ def test_bytes_of_a_whole_batch_in_hand_are_freed_when_its_loop_is_left() -> Non
     given.delivery.left(loop, 2.0)
     given.carry_out()
     assert given.freed == 2 * EACH_BYTES
+
+
+class CountingIterator(Iterator[Record]):
+    """The iterator of a list, which counts the records that it makes."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self._records = iter(records)
+        self.made = 0
+
+    def __next__(self) -> Record:
+        record = next(self._records)
+        self.made += 1
+        return record
+
+    def __length_hint__(self) -> int:
+        return length_hint(self._records)
+
+    def __setstate__(self, index: int) -> None:
+        cast("Any", self._records).__setstate__(index)
+
+
+def test_records_that_a_loop_does_not_get_are_not_made() -> None:
+    _, owned = one()
+    for leave in (Handout.end, Handout.one_by_one):
+        handout = Handout(batch_of(owned, 1, 2, 3, 4), range(4))
+        handout.one_by_one()
+        records = handout.ahead = CountingIterator([*handout.batch.records])
+        next(records), next(records)
+        handout.passed(0.0)
+        leave(handout)
+        assert (next(records, None), records.made) == (None, 2)

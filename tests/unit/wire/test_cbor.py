@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kinesumer
-from kinesumer.wire.cbor import Milliseconds, compiled, encode, find_compiled, is_map
+from kinesumer.wire.cbor import (
+    Milliseconds,
+    compiled,
+    encode,
+    find_compiled,
+    is_map,
+    new_body,
+)
 from tests.support.cbor import decoded, needs_compiled
 
 
@@ -178,3 +185,16 @@ def test_arguments_that_are_not_bodies_are_refused() -> None:
             changed = [*given[:at], wrong[at], *given[at + 1 : count], *more]
             with pytest.raises(TypeError):
                 function(*changed)
+
+
+def test_a_new_body_has_its_size_and_can_be_filled() -> None:
+    for size in (0, 1, 1 << 20):
+        body = new_body(size)
+        body[:] = bytes(size)
+        assert body == bytearray(size)
+
+
+@needs_compiled
+def test_a_body_of_a_negative_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="a negative size"):
+        new_body(-1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from operator import length_hint
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -86,6 +88,17 @@ def test_an_iterator_knows_how_many_records_are_left() -> None:
     assert [each.sequence_number for each in left] == ["1", "2"]
     assert length_hint(left) == 0
     assert next(left, None) is None
+
+
+def test_an_iterator_goes_on_at_an_index_like_that_of_a_list() -> None:
+    records = [record(number, b"x") for number in range(4)]
+    for index in (-1, 0, 1, 2, 3, sys.maxsize):
+        left, of_list = iter(packed(page(records))[1:]), iter(["1", "2", "3"])
+        next(left), next(of_list)
+        cast("Any", left).__setstate__(index)
+        cast("Any", of_list).__setstate__(index)
+        assert length_hint(left) == length_hint(of_list)
+        assert [each.sequence_number for each in left] == list(of_list)
 
 
 def test_a_copy_does_not_keep_the_page() -> None:
