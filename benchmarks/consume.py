@@ -8,8 +8,9 @@ second part uses HTTP, with ``--tls`` through TLS 1.3 and then without it: each 
 runs in its own process and reads from a server of prepared responses. Only the
 consumer's CPU time counts. "Receive only" is a loop that receives responses into one
 buffer and decodes nothing, so it is the limit of every consumer. It and kinesumer take
-turns for three rounds, whose medians count. The other libraries run once. They need
-their own environment, which this command creates:
+turns for three rounds, whose medians count. The others run once. The loop over AWS's
+SDK for Go in ``go/main.go`` needs only Go. The other libraries need their own
+environment, which this command creates:
 
     bash -c '. scripts/environment.sh; environment .venv-bench bench editable'
 """
@@ -20,6 +21,7 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
+from shutil import which
 from statistics import median
 
 from benchmarks.canned_source import consume, set_up_telemetry
@@ -41,20 +43,24 @@ RECORDS = {
     "1MB": 600,
     "KPL": 2_000_000,
 }
-RATIOS = {"aioboto3": 20.0, "async-kinesis": 40.0}  # target ratios for 100 B
-# target ratios of CBOR to JSON over TLS
-GAINS = {"100B": 1.0, "1KB": 1.4, "10KB": 1.5}
+# Target ratios over TLS, of records to what others read, and of columns to records.
+TARGETS = {
+    "kinesumer-json": {"100B": 1.0, "1KB": 1.4, "10KB": 1.5},
+    "go-sdk": {"100B": 2.3, "1KB": 2.8},
+    "aioboto3": {"100B": 20.0},
+    "async-kinesis": {"100B": 40.0},
+    "records": {"100B": 2.5, "1KB": 1.8},
+}
+OTHERS = ("go-sdk", "aioboto3", "async-kinesis")
 OUR_RECORDS = {"100B": 3_000_000, "1KB": 600_000, "10KB": 60_000, "1MB": 1_000}
 # So many that each run takes some seconds, and pages read ahead hardly matter.
+MANY_RECORDS = {"100B": 10_000_000, "1KB": 1_500_000, "10KB": 200_000, "1MB": 2_000}
 PEER_RECORDS = {
-    "receive-only": {
-        "100B": 10_000_000,
-        "1KB": 1_500_000,
-        "10KB": 200_000,
-        "1MB": 2_000,
-    },
+    "receive-only": MANY_RECORDS,
     "kinesumer": OUR_RECORDS,
     "kinesumer-json": OUR_RECORDS,
+    "kinesumer-columns": MANY_RECORDS,
+    "go-sdk": {"100B": 1_500_000, "1KB": 400_000, "10KB": 60_000, "1MB": 1_000},
     "aioboto3": {"100B": 200_000, "1KB": 100_000, "10KB": 25_000, "1MB": 300},
     "async-kinesis": {"100B": 100_000, "1KB": 80_000, "10KB": 25_000, "1MB": 300},
 }
@@ -65,19 +71,22 @@ DECODE_MILLISECONDS = 20.0
 
 
 def main() -> None:
-    """Print one table per layout."""
+    """Print one table per layout, then that of README.md."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.consume")
     parser.add_argument("layouts", nargs="*", choices=[[], *LAYOUTS])
     parser.add_argument("--tls", action="store_true")
     given = parser.parse_args()
     set_up_telemetry()
+    rows = {}
     for name in given.layouts or LAYOUTS:
         report = Report(f"{LAYOUTS[name].name}: records per CPU second")
         canned = in_process(report, name)
         if not LAYOUTS[name].aggregated:
             for tls in (True, False) if given.tls else (False,):
-                over_http(report, name, canned, tls=tls)
+                row = f"{name}, {'TLS 1.3' if tls else 'HTTP'}"
+                rows[row] = over_http(report, name, canned, tls=tls)
         report.print()
+    print_table(rows)
 
 
 def in_process(report: Report, name: str) -> float:
@@ -104,8 +113,10 @@ def in_process(report: Report, name: str) -> float:
     return spent.per_cpu_second
 
 
-def over_http(report: Report, name: str, canned: float, *, tls: bool) -> None:
-    """Measure kinesumer and the other libraries over HTTP, or over TLS."""
+def over_http(
+    report: Report, name: str, canned: float, *, tls: bool
+) -> dict[str, float]:
+    """Measure kinesumer and others over HTTP, or over TLS. Return the rate of each."""
     over = "over TLS" if tls else "over HTTP"
     if not PEERS_PYTHON.exists():
         report.note("peers: not installed; make them by", HOW_TO)
@@ -116,10 +127,9 @@ def over_http(report: Report, name: str, canned: float, *, tls: bool) -> None:
         aws.create_table("state")
         environment = aws.environment() | reach
         rates: dict[str, list[float]] = {}
-        own = [consumer for consumer in PEER_RECORDS if consumer not in RATIOS]
+        own = [consumer for consumer in PEER_RECORDS if consumer not in OTHERS]
         for consumer in [*PEER_RECORDS, *own * (ROUNDS - 1)]:
-            python = str(PEERS_PYTHON) if consumer in RATIOS else sys.executable
-            if not Path(python).exists():
+            if (python := python_for(consumer)) is None:
                 continue
             rate = printed_rate(
                 "benchmarks.peers",
@@ -133,23 +143,49 @@ def over_http(report: Report, name: str, canned: float, *, tls: bool) -> None:
     for consumer, figure in figures.items():
         spread = f"{min(rates[consumer]):,.0f} to {max(rates[consumer]):,.0f}"
         report.note(f"{consumer}, {over}", f"{figure:,.0f} ({spread})")
-    share = figures["kinesumer"] / figures["receive-only"]
-    report.note("  ratio to receive-only", f"{share:.2f} ×")
-    gain = figures["kinesumer"] / figures["kinesumer-json"]
-    if tls and name in GAINS:
-        report.at_least("  ratio to kinesumer-json", gain, GAINS[name], " ×")
+    targets = {each: TARGETS[each].get(name) for each in TARGETS if tls}
+    for peer in figures:
+        if peer != "kinesumer":
+            ratio = figures["kinesumer"] / figures[peer]
+            note_ratio(report, f"  ratio to {peer}", ratio, targets.get(peer))
+    for peer in OTHERS:
+        if peer in figures:
+            from_canned = canned / figures[peer]
+            report.note(f"  ratio of canned pages to {peer}", f"{from_canned:.3g} ×")
+    gain = figures["kinesumer-columns"] / figures["kinesumer"]
+    note_ratio(report, "  ratio of columns to records", gain, targets.get("records"))
+    return figures
+
+
+def note_ratio(report: Report, what: str, ratio: float, target: float | None) -> None:
+    """Note a ratio, beside its target if it has one."""
+    if target is None:
+        report.note(what, f"{ratio:.3g} ×")
     else:
-        report.note("  ratio to kinesumer-json", f"{gain:.2f} ×")
-    for peer, ratio in RATIOS.items():
-        if peer not in figures:
-            continue
-        found = figures["kinesumer"] / figures[peer]
-        if name == "100B":
-            report.at_least(f"  ratio to {peer}", found, ratio, " ×")
-        else:
-            report.note(f"  ratio to {peer}", f"{found:.3g} ×")
-        from_canned = canned / figures[peer]
-        report.note("  ratio of canned pages to it", f"{from_canned:.3g} ×")
+        report.at_least(what, ratio, target, " ×")
+
+
+def print_table(rows: dict[str, dict[str, float]]) -> None:
+    """Print the table of README.md: a row per layout, a column per consumer."""
+    head = ["records of, over", *PEER_RECORDS, "ratio to receive-only"]
+    lines = [head, ["---"] * len(head)]
+    for name, figures in rows.items():
+        cells = [
+            f"{float(f'{figures[consumer]:.3g}'):,.0f}" if consumer in figures else "—"
+            for consumer in PEER_RECORDS
+        ]
+        share = figures["kinesumer"] / figures["receive-only"]
+        lines.append([name, *cells, f"{share:.2f}"])
+    print(*(f"| {' | '.join(line)} |" for line in lines), sep="\n")
+
+
+def python_for(consumer: str) -> str | None:
+    """Return the Python that runs a consumer, or None if what it needs is missing."""
+    if consumer == "go-sdk":
+        return sys.executable if which("go") else None
+    if consumer in OTHERS:
+        return str(PEERS_PYTHON) if PEERS_PYTHON.exists() else None
+    return sys.executable
 
 
 if __name__ == "__main__":

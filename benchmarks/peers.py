@@ -2,11 +2,11 @@
 
     python -m benchmarks.peers NAME RECORDS
 
-NAME is kinesumer, kinesumer-json, fan-out, receive-only, aioboto3 or async-kinesis.
-kinesumer-json does not use the compiled decoder, and fan-out is kinesumer with
-subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read
-from. Prints records per CPU second of this process, without its start. The other
-libraries need their own environment: see ``benchmarks.consume``.
+NAME is kinesumer, kinesumer-json, kinesumer-columns, fan-out, receive-only, go-sdk,
+aioboto3 or async-kinesis. kinesumer-json does not use the compiled decoder, and fan-out
+is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read from.
+Prints records per CPU second of the consumer's process, without its start. go-sdk needs
+Go, and the last two need their own environment: see ``benchmarks.consume``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import logging
 import os
 import socket
 import ssl
+import subprocess
 import sys
 import time
 from functools import partial
 from itertools import cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -169,6 +171,16 @@ async def fan_out(records: int) -> float:
     return await kinesumer(records, "bench")
 
 
+async def go_sdk(records: int) -> float:
+    """Run a loop over AWS's SDK for Go, which measures itself."""
+    program = Path(__file__).with_name("go")
+    command = ["go", "run", ".", STREAM, str(records)]
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=program, stdout=subprocess.PIPE, check=True
+    )
+    return float(done.stdout)
+
+
 async def receive_only(records: int) -> float:
     """Receive GetRecords responses into one buffer, and decode nothing."""
     return await asyncio.to_thread(_receive, records)
@@ -216,6 +228,7 @@ CONSUMERS: dict[str, Callable[[int], Coroutine[None, None, float]]] = {
     "kinesumer": kinesumer,
     "kinesumer-json": without_native,
     "kinesumer-columns": columns,
+    "go-sdk": go_sdk,
     "aiohttp": over_aiohttp,
     "kinesumer-fastnet": partial(with_fastnet, consumer=kinesumer),
     "aiohttp-fastnet": partial(with_fastnet, consumer=over_aiohttp),
