@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         StreamRecreatedError,
     )
     from kinesumer.handlers import Handler, Middleware, RetryPolicy
-    from kinesumer.model.columns import ColumnBatch
+    from kinesumer.model.batches import Batch, ColumnBatch
     from kinesumer.model.owned import (
         AssignedShard,
         ShardAssignment,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         ShardPositions,
     )
     from kinesumer.model.positions import Position
-    from kinesumer.model.records import Batch, Fence, Record
+    from kinesumer.model.records import Fence, Record
     from kinesumer.model.streams import ShardKey, Start, Stream
     from kinesumer.producer.client import Producer
     from kinesumer.producer.pending import PutFuture, PutResult
@@ -55,8 +55,8 @@ else:
     # All other names are errors.
     _MODULES = {
         "AssignedShard": "model.owned",
-        "Batch": "model.records",
-        "ColumnBatch": "model.columns",
+        "Batch": "model.batches",
+        "ColumnBatch": "model.batches",
         "Config": "config",
         "Fence": "model.records",
         "Handler": "handlers",

@@ -40,6 +40,7 @@ from kinesumer.handlers.handler import (
     RunKeywords,
 )
 from kinesumer.handlers.handler_function import TakesBatches, Traceparent
+from kinesumer.model.batches import Batch
 from kinesumer.model.owned import (
     OnAssigned,
     OnRevoked,
@@ -47,7 +48,7 @@ from kinesumer.model.owned import (
     ShardLag,
     ShardPositions,
 )
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey, Start, StartLike
 from kinesumer.model.times import UntilLike
 from kinesumer.model.validation import ForAsyncio, require_flag

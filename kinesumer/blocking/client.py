@@ -27,8 +27,9 @@ from kinesumer.decoding.decoders import (
 )
 from kinesumer.errors import ConfigurationError, ThreadRefusedError
 from kinesumer.handlers.handler import Handle, Handlers, RunKeywords
+from kinesumer.model.batches import Batch
 from kinesumer.model.owned import ShardAssignment, ShardLag, ShardPositions
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
 from kinesumer.model.validation import ForThreads, require_flag
 from kinesumer.runtime.stop_signals import StopSignals

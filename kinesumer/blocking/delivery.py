@@ -20,8 +20,8 @@ from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.decoding.decoders import DecodePolicy
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.columns import ColumnBatch
-from kinesumer.model.records import Batch, Record, T_co
+from kinesumer.model.batches import Batch, ColumnBatch
+from kinesumer.model.records import Record, T_co
 from kinesumer.model.validation import ForThreads
 from kinesumer.ports import Clock
 

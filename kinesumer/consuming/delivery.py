@@ -15,8 +15,8 @@ from kinesumer.consuming.delivery_protocol import Starter, UserTask
 from kinesumer.consuming.driver import DeliveryDriver, Handout
 from kinesumer.core.handout import Loop
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.columns import ColumnBatch
-from kinesumer.model.records import Batch, Record, T_co
+from kinesumer.model.batches import Batch, ColumnBatch
+from kinesumer.model.records import Record, T_co
 from kinesumer.model.validation import ForAsyncio
 from kinesumer.ports import Clock
 
@@ -36,7 +36,8 @@ class RecordDelivery(DeliveryDriver):
         """Start the client if necessary, then yield records."""
         try:
             await start()
-            now, decodes = self._clock.now, self._policy is not None
+            now, policy = self._clock.now, self._policy
+            decoder = None if policy is None else policy.decoder
             while (handout := await self._take(loop)) is not None:
                 owned, lease = handout.shard, handout.shard.lease
                 due = self._yield_at
@@ -47,9 +48,11 @@ class RecordDelivery(DeliveryDriver):
                         handout.keep_back()
                         break
                     handout.busy_since = time
-                    if not decodes:
+                    if decoder is None:
                         yield record
-                    elif (decoded := await self._decoded(handout, record)) is not None:
+                    elif (decoded := decoder.try_json(record)) is not None or (
+                        decoded := await self._decoded(handout, record)
+                    ) is not None:
                         yield decoded
                     elif not handout.in_hand:  # the record was taken back
                         break

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
 from kinesumer.consuming.delivery_protocol import EngineParts, UserTask
@@ -27,8 +27,9 @@ from kinesumer.core.handout import Loop
 from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.decoding.decoders import DECOMPRESSED, DecodePolicy
 from kinesumer.errors import ConfigurationError, DecodeError
-from kinesumer.model.columns import ColumnBatch
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.batches import Batch, ColumnBatch
+from kinesumer.model.decoded_records import with_values
+from kinesumer.model.records import Record
 from kinesumer.model.times import Until
 from kinesumer.model.validation import require_arrow, require_flag
 from kinesumer.ports import Clock
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
 
 Handout = handout.Handout[OwnedShard]
+# The value of a record that user code does not get.
+SKIPPED: Final = object()
 
 
 class DeliveryDriver:
@@ -232,15 +235,23 @@ class DeliveryDriver:
 
     # --- decoding ---------------------------------------------------------------------
 
-    async def _decode(self, record: Record) -> Record[Any] | None:
+    async def _value(self, record: Record) -> Any:
+        """Return a record's value, or SKIPPED if the record counts as done."""
         assert self._policy is not None
         assert self._parts is not None
-        return await self._policy.decode(self._parts.telemetry, record)
+        decoder = self._policy.decoder
+        try:
+            if decoder.may_await:
+                return await decoder.decode(record)
+            return decoder.decode_now(record)
+        except DecodeError as error:
+            await self._policy.skip(self._parts.telemetry, record, error)
+            return SKIPPED
 
     async def _decoded(self, handout: Handout, record: Record) -> Record[Any] | None:
         """Return a decoded record. None if user code doesn't get the record now."""
         try:
-            decoded = await self._decode(record)
+            value = await self._value(record)
         except DecodeError:
             raise
         except BaseException:
@@ -250,15 +261,16 @@ class DeliveryDriver:
         if not self._is_permitted(handout):
             self._keep_back(handout)
             return None
-        if decoded is None:
+        if value is SKIPPED:
             self._skip(handout, record)
-        return decoded
+            return None
+        return record.with_value(value)
 
     async def _decoded_batch(self, handout: Handout, batch: Batch) -> Batch[Any]:
         """Return a decoded batch. It is empty if user code gets none of its records."""
-        records: list[Record[Any]] = []
+        records: Sequence[Record[Any]] = ()
         try:
-            await self._decode_into(records, handout, batch)
+            records = await self._decoded_records(handout, batch)
         except DecodeError:
             raise
         except BaseException:
@@ -266,12 +278,12 @@ class DeliveryDriver:
             raise
         if not self._is_permitted(handout):
             self._keep_back(handout, batch)
-            records = []
+            records = ()
         return handout.batch.for_user(records, type(batch))
 
-    async def _decode_into(
-        self, records: list[Record[Any]], handout: Handout, batch: Batch
-    ) -> None:
+    async def _decoded_records(
+        self, handout: Handout, batch: Batch
+    ) -> Sequence[Record[Any]]:
         """Decode what was handed out, up to the first record whose error is raised.
 
         That record and those after it are taken back. If there is no record before it,
@@ -280,22 +292,27 @@ class DeliveryDriver:
         """
         assert self._parts is not None
         most = DECOMPRESSED.total + self._parts.buffer.limit
+        values: list[object] = []
+        skipped: list[int] = []
         for index, record in enumerate(batch.records):
             if index and DECOMPRESSED.total >= most:
                 self._keep_back(handout, batch, index)
-                return
-            await self._pause()
+                break
+            if self._clock.now() >= self._yield_at:
+                await self._pause()
             try:
-                decoded = await self._decode(record)
+                value = await self._value(record)
             except DecodeError:
                 self._keep_back(handout, batch, index or 1)
                 if index:
-                    return
+                    break
                 raise
-            if decoded is not None:
-                records.append(decoded)
-            else:
+            if value is SKIPPED:
                 self._skip(handout, record)
+                skipped.append(index)
+            else:
+                values.append(value)
+        return with_values(batch.records, values, skipped)
 
     def _is_permitted(self, handout: Handout) -> bool:
         owned = handout.shard

@@ -13,9 +13,10 @@ from kinesumer.core.failures import OutcomeMeter
 from kinesumer.core.liveness import Lease
 from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
+from kinesumer.model.batches import Batch
 from kinesumer.model.owned import RevokeReason
 from kinesumer.model.positions import BEFORE_ALL, TIP_SHARE, Position, Tip
-from kinesumer.model.records import Batch, Fence, Record, Source
+from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.model.streams import Shard, ShardKey
 from kinesumer.runtime.tasks import within

@@ -44,7 +44,8 @@ from kinesumer.coordination.startup_checks import (
 )
 from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import ShardsLostError
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.batches import Batch
+from kinesumer.model.records import Record
 from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.ports import StreamSource

@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from kinesumer.core.liveness import Lease
 from kinesumer.core.load import LoadMeter
 from kinesumer.core.progress import Progress
+from kinesumer.model.batches import Batch
 from kinesumer.model.positions import Position
 from kinesumer.model.records import (
     RECORD_OVERHEAD_BYTES,
-    Batch,
     Record,
     Source,
     data_size,

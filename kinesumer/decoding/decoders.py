@@ -53,22 +53,45 @@ class Decoder(NamedTuple):
     call: Callable[[Record], Any]
     # Whether the function may return an awaitable. Decoders of JSON never do.
     may_await: bool
+    json: Callable[[bytes], Any] | None = None
 
-    async def decode(self, record: Record) -> Record[Any]:
-        """Return the record with its decoded value.
+    def try_json(self, record: Record) -> Record[Any] | None:
+        """Return the record with the value of its JSON. Usually this is enough.
+
+        Otherwise return None: the data isn't JSON of the type, or has to be decoded by
+        a function. ``decode()`` returns the value then, or raises the error.
+        """
+        if self.json is None:
+            return None
+        try:
+            return record.with_value(self.json(record.data))
+        except Exception:
+            return None
+
+    def decode_now(self, record: Record) -> Any:
+        """Return a record's value, or the awaitable that the function returns.
 
         Raises DecodeError. If the function raises ConfigurationError, FatalError or
         TransientError, this error is raised instead, since the record is not its cause.
         """
         try:
-            value = self.call(record)
-            if self.may_await and inspect.isawaitable(value):
-                value = await value
+            return self.call(record)
         except (DecodeError, *NOT_OF_THE_RECORD):
             raise
         except Exception as error:
             raise decode_error(record, error) from error
-        return record.with_value(value)
+
+    async def decode(self, record: Record) -> Any:
+        """Return a record's value. Raises what ``decode_now()`` raises."""
+        value = self.decode_now(record)
+        if not self.may_await or not inspect.isawaitable(value):
+            return value
+        try:
+            return await value
+        except (DecodeError, *NOT_OF_THE_RECORD):
+            raise
+        except Exception as error:
+            raise decode_error(record, error) from error
 
 
 def read_decoder(option: Any) -> Decoder | None:
@@ -87,7 +110,7 @@ def read_decoder(option: Any) -> Decoder | None:
         decode = json_decoder(option)
     except ConfigurationError as error:
         raise ConfigurationError(f"decode={error}") from error
-    return Decoder(lambda record: decode(record.data), may_await=False)
+    return Decoder(lambda record: decode(record.data), may_await=False, json=decode)
 
 
 def read_policy(
@@ -137,26 +160,23 @@ class DecodePolicy:
             on_error = wrap(on_error)
         return replace(self, decoder=decoder, _on_error=on_error)
 
-    async def decode(self, telemetry: Telemetry, record: Record) -> Record[Any] | None:
-        """Return the record with its value. None means that it counts as done.
+    async def skip(
+        self, telemetry: Telemetry, record: Record, error: DecodeError
+    ) -> None:
+        """Do what ``on_decode_error`` says. Then the record counts as done.
 
-        ``telemetry`` counts the records that cannot be decoded. Raises DecodeError if
-        ``on_decode_error`` is "raise", the errors of its function, and errors of which
-        the record is not the cause.
+        ``telemetry`` counts the records that cannot be decoded. Raises the error if
+        ``on_decode_error`` is "raise", and the errors of its function.
         """
-        try:
-            return await self.decoder.decode(record)
-        except DecodeError as error:
-            telemetry.count("decode_failures", record.stream_arn)
-            if self._on_error == "raise":
-                raise
-            if self._on_error == "skip":
-                self._log_skipped(record, error)
-            else:
-                result = self._on_error(record, error)
-                if inspect.isawaitable(result):
-                    await result
-            return None
+        telemetry.count("decode_failures", record.stream_arn)
+        if self._on_error == "raise":
+            raise error
+        if self._on_error == "skip":
+            self._log_skipped(record, error)
+            return
+        result = self._on_error(record, error)
+        if inspect.isawaitable(result):
+            await result
 
     def _log_skipped(self, record: Record, error: DecodeError) -> None:
         if not self._lines.is_due(record.stream_arn, self._clock.now()):

@@ -30,9 +30,9 @@ from kinesumer.handlers.handler_function import (
     wrapped,
 )
 from kinesumer.handlers.retry_policy import RetryPolicy
-from kinesumer.model.columns import ColumnBatch
+from kinesumer.model.batches import Batch, ColumnBatch
 from kinesumer.model.owned import OnAssigned, OnRevoked
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.records import Record
 from kinesumer.model.streams import StartLike, Stream
 from kinesumer.model.times import UntilLike
 from kinesumer.model.validation import require_list

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, get_origin
 import msgspec
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.columns import ColumnBatch
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.batches import Batch, ColumnBatch
+from kinesumer.model.records import Record
 from kinesumer.model.validation import (
     code_of,
     is_async,

@@ -17,6 +17,7 @@ from kinesumer.decoding.decoders import DECOMPRESSED, Decoder, DecompressionRoom
 from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.handlers.handler_function import HandlerFunction
 from kinesumer.handlers.shard_queue import ShardQueue, ShardStopped, WorkItem
+from kinesumer.model.decoded_records import with_values
 from kinesumer.model.records import Record, decode_error
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
@@ -100,7 +101,7 @@ class RecordDecoding:
     # an item gets one record at a time.
     _room: DecompressionRoom
 
-    async def __call__(self, item: WorkItem, stop: int) -> list[Record[Any]]:
+    async def __call__(self, item: WorkItem, stop: int) -> Sequence[Record[Any]]:
         """Return the next records of an item, decoded, up to ``stop`` or earlier.
 
         Raises DecodeError if the next record, ``item.done``, cannot be decoded. Raises
@@ -110,13 +111,13 @@ class RecordDecoding:
         first = item.done
         if not self._whole:
             stop = min(stop, first + MAX_AT_ONCE)
-        decoded: list[Record[Any]] = []
+        values: list[object] = []
         failed: dict[int, DecodeError] = {}
         began = self._clock.now()
         item.activity = "the decoder"
         try:
-            for index in range(first, stop):
-                if decoded and self._room.is_full:
+            for index, record in enumerate(item.records[first:stop], first):
+                if values and self._room.is_full:
                     break
                 if self._clock.now() >= self._gate.due:
                     item.busy_since = None
@@ -124,7 +125,7 @@ class RecordDecoding:
                 item.busy_since = self._clock.now()
                 before = DECOMPRESSED.total
                 try:
-                    decoded.append(await self._decode(item.records[index]))
+                    values.append(await self._value(record))
                 except DecodeError as error:
                     failed[index] = error
                     if index == first or not self._takes_out:
@@ -139,7 +140,7 @@ class RecordDecoding:
             raise next(iter(failed.values()))
         if first in failed:
             raise failed[first]
-        return decoded
+        return with_values(item.records[first:stop], values)
 
     def release(self, item: WorkItem) -> None:
         """Give back the room of the records that an item had decoded."""
@@ -149,7 +150,9 @@ class RecordDecoding:
         item.decompressed += decompressed
         self._room.take(decompressed)
 
-    async def _decode(self, record: Record) -> Record[Any]:
+    async def _value(self, record: Record) -> Any:
+        if not self._decoder.may_await:
+            return self._decoder.decode_now(record)
         try:
             return await self._decoder.decode(record)
         except asyncio.CancelledError as error:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -17,39 +19,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PREFIX = "kinesis_"
+_PLAIN_TYPES = frozenset({str, int, float, bool, bytes, datetime, type(None)})
 
 
-def arrow_table(records: Sequence[Any], values: Sequence[object] | None) -> pa.Table:
-    """Return a table with the records' metadata, and with their values or their data.
+def value_table(metadata: Mapping[str, pa.Array], values: Sequence[object]) -> pa.Table:
+    """Return a table with the records' metadata, and with the fields of their values.
 
-    ``values`` are the records' decoded values, or None. Raises ConfigurationError if
-    pyarrow isn't installed, and errors of pyarrow for values that do not fit a column.
+    Raises errors of pyarrow for values that do not fit a column.
     """
-    require_arrow("to_arrow()")
     import pyarrow as pa
 
-    rows: list[dict[str, Any]]
-    known: dict[str, Any]
-    if values is None:
-        rows, known = [{"data": each.data} for each in records], {"data": pa.binary()}
-    else:
-        rows, known = [_row(value) for value in values], _known_types(values)
-    columns = {}
-    for name in dict.fromkeys([*known, *(key for row in rows for key in row)]):
-        column = [row.get(name) for row in rows]
+    known, columns = _known_types(values), {}
+    for name, column in _fields(values, known).items():
         try:
             columns[name] = pa.array(column, known.get(name))
         except (pa.ArrowException, OverflowError) as error:
             error.add_note(f"the values are those of column {name!r} of to_arrow()")
             raise
-    metadata = metadata_columns(records)
     return pa.table(
         {**{_free(n, {*columns}): metadata[n] for n in metadata}, **columns}
     )
 
 
-def metadata_columns(records: Sequence[Any]) -> dict[str, pa.Array]:
-    """Return the columns of the records' metadata, in the order of ``to_arrow()``."""
+def record_columns(records: Sequence[Any]) -> dict[str, pa.Array]:
+    """Return the columns of the records' metadata and data, as ``to_arrow()`` does.
+
+    Raises ConfigurationError if pyarrow isn't installed.
+    """
+    require_arrow("to_arrow()")
     import pyarrow as pa
 
     arrived = pa.timestamp("us", "UTC")
@@ -66,6 +63,7 @@ def metadata_columns(records: Sequence[Any]) -> dict[str, pa.Array]:
             [each.partition_key for each in records], pa.string()
         ),
         "arrived_at": pa.array([each.arrived_at for each in records], arrived),
+        "data": pa.array([each.data for each in records], pa.binary()),
     }
 
 
@@ -79,6 +77,20 @@ def _free(name: str, taken: set[str]) -> str:
 # --- values ---------------------------------------------------------------------------
 
 
+def _fields(values: Sequence[object], known: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the fields of all values, by their names."""
+    types = {*map(type, values)}
+    names = _field_names(*types) if len(types) == 1 else None
+    if names is not None and [*names] == [*known]:  # so no value has a tag
+        return {
+            name: [_plain(field) for field in map(attrgetter(name), values)]
+            for name in names
+        }
+    rows = [_row(value) for value in values]
+    names = tuple(dict.fromkeys([*known, *(key for row in rows for key in row)]))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
 def _row(value: object) -> dict[str, Any]:
     """Return a value's fields. A value without fields is the field ``value``."""
     plain = _plain(value)
@@ -87,6 +99,8 @@ def _row(value: object) -> dict[str, Any]:
 
 def _plain(value: object) -> Any:
     """Return a value as dictionaries, lists and values that Arrow knows."""
+    if type(value) in _PLAIN_TYPES:
+        return value
     if (names := _field_names(type(value))) is not None:
         fields = {name: _plain(getattr(value, name)) for name in names}
         config = getattr(value, "__struct_config__", None)

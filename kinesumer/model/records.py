@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Self, overload
 
 import msgspec
 
@@ -15,8 +15,6 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Shard, ShardKey, stream_name
 
 if TYPE_CHECKING:
-    import pyarrow
-
     # typing.TypeVar has defaults (PEP 696) only since Python 3.13. With the default,
     # the annotation ``Record`` means ``Record[bytes]``.
     from typing_extensions import TypeVar
@@ -241,11 +239,15 @@ class PackedRecords(Sequence[Record]):
         """The size of the records' data."""
 
     @abstractmethod
-    def copied(self, *, has_data: bool = True) -> Sequence[Record]:
+    def copied(self, *, has_data: bool = True) -> Self:
         """Return a copy, which does not keep other records in memory.
 
         Without ``has_data``, it has only positions and arrival times.
         """
+
+    @abstractmethod
+    def without(self, indexes: Collection[int]) -> Self:
+        """Return all records but some."""
 
     @abstractmethod
     def columns(self) -> Buffers:
@@ -258,76 +260,6 @@ class PackedRecords(Sequence[Record]):
 
     def __repr__(self) -> str:
         return repr(list(self))
-
-
-class Batch(Generic[T_co]):
-    """Records of one shard, in order.
-
-    ``millis_behind`` is the shard's lag in milliseconds when the batch was read: how
-    far its last record is behind the newest one.
-    """
-
-    __slots__ = ("_source", "millis_behind", "records")
-
-    def __init__(
-        self, records: Sequence[Record[T_co]], millis_behind: int, source: Source
-    ) -> None:
-        self.records: Sequence[Record[T_co]] = records
-        self.millis_behind: int = millis_behind
-        self._source = source
-
-    @property
-    def stream(self) -> str:
-        """The stream's name."""
-        return self._source.stream
-
-    @property
-    def stream_arn(self) -> str:
-        """The stream's ARN."""
-        return self._source.stream_arn
-
-    @property
-    def shard_id(self) -> str:
-        """The shard's id."""
-        return self._source.shard_id
-
-    @property
-    def fence(self) -> Fence:
-        """The app, the shard, the epoch of its owner, and the last record's position.
-
-        A sink that stores the fence can recognize records that it already has, and
-        output of a former owner.
-        """
-        last = self.records[-1].position if self.records else None
-        return self._source.fence.at(last)
-
-    def to_arrow(self) -> pyarrow.Table:
-        """Return the records as an Arrow table, which needs the extra ``arrow``.
-
-        The columns are ``stream``, ``shard``, ``sequence_number``,
-        ``sub_sequence_number``, ``partition_key``, ``arrived_at`` and ``data``. Decoded
-        records have the fields of their values in place of ``data``. If a field has the
-        name of another column, the other column's name begins with ``kinesis_``.
-
-        Raises ConfigurationError if pyarrow isn't installed, and errors of pyarrow if
-        the values of a field do not fit one column.
-        """
-        from kinesumer.model.arrow_table import arrow_table
-
-        records = self.records
-        is_decoded = any(isinstance(record, DecodedRecord) for record in records)
-        values = [record.value for record in records] if is_decoded else None
-        return arrow_table(records, values)
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __repr__(self) -> str:
-        place = f"stream={self.stream!r}, shard_id={self.shard_id!r}"
-        if not self.records:
-            return f"<Batch: {place}, no records>"
-        first, last = self.records[0].position.text, self.records[-1].position.text
-        return f"<Batch: {place}, records={len(self)}, {first=}, {last=}>"
 
 
 class Page(NamedTuple):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.records import Batch, Fence, Record, Source
+from kinesumer.model.batches import Batch
+from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 
 if TYPE_CHECKING:

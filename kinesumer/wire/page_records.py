@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Self, overload
 
 from kinesumer.model.records import Buffers, PackedRecords, Record, Source
@@ -38,6 +39,16 @@ class PageRecords(PackedRecords):
         """Return a copy that does not keep the page in memory."""
         copied = self._compiled.copy(*self._part, has_data)
         return type(self)(self._compiled, *copied, None, self.source)
+
+    def without(self, indexes: Collection[int]) -> Self:
+        """Return all records but some, which share the page."""
+        first, left = self._first, bytearray()
+        gaps = [-1, *sorted(indexes), len(self)]
+        for before, after in pairwise(gaps):
+            left += self._index[
+                (first + before + 1) * ENTRY_BYTES : (first + after) * ENTRY_BYTES
+            ]
+        return type(self)(self._compiled, self._body, bytes(left), None, self.source)
 
     def columns(self) -> Buffers:
         """Return the records as the buffers of Arrow. This copies them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import overload
 
 from kinesumer.model.records import Buffers, Fence, PackedRecords, Record, Source
@@ -44,6 +44,10 @@ class ListedRecords(PackedRecords):
                 for r in self._records
             ]
         )
+
+    def without(self, indexes: Collection[int]) -> ListedRecords:
+        left = [r for index, r in enumerate(self._records) if index not in indexes]
+        return ListedRecords(left)
 
     def columns(self) -> Buffers:
         numbers = [record.sequence_number.encode() for record in self._records]

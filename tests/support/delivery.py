@@ -21,8 +21,9 @@ from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.decoding.decoders import OnDecodeError, read_policy
+from kinesumer.model.batches import Batch
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Batch, Record, Source, memory_size
+from kinesumer.model.records import Record, Source, memory_size
 from kinesumer.telemetry.api import Telemetry
 from tests.support.clock import StillClock
 from tests.support.faulty import FaultySource

@@ -17,9 +17,10 @@ from kinesumer.errors import DeadLettersUnavailableError, ShardsLostError
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.dead_letters.letter import DeadLetter
 from kinesumer.handlers.invokers import refuse_awaitable
+from kinesumer.model.batches import Batch
 from kinesumer.model.owned import AssignedShard, RevokeReason
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Batch, Fence, Record
+from kinesumer.model.records import Fence, Record
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.tasks import cancel_and_wait
 from kinesumer.testing.simulation.invariants.calls import RecordKey, record_key

@@ -10,8 +10,9 @@ import pytest
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.batches import Batch
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.records import Record
 from tests.support.delivery import Desk, block, numbers
 from tests.support.delivery_machine import shards
 from tests.support.world import World, hold, shard_row

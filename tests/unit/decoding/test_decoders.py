@@ -66,14 +66,13 @@ async def test_a_type_or_a_function_decodes(option: Any, value: object) -> None:
     decoder = read_decoder(option)
     assert decoder is not None
     for key in (None, "key"):
-        decoded = await decoder.decode(Record("1", b'{"id": 7}', key))
-        assert decoded.value == value
+        assert await decoder.decode(Record("1", b'{"id": 7}', key)) == value
 
 
 async def test_a_new_type_is_not_taken_for_a_function() -> None:
     decoder = read_decoder(Number)
     assert decoder is not None
-    assert (await decoder.decode(Record("1", b"7"))).value == 7
+    assert await decoder.decode(Record("1", b"7")) == 7
 
 
 def generator(record: Record) -> Iterator[int]:

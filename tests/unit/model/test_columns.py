@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesumer.model.columns import ColumnBatch
-from kinesumer.model.records import Batch, Record
+from kinesumer.model.batches import Batch, ColumnBatch
+from kinesumer.model.records import Record
 from tests.support.columns import SOURCE, ListedRecords
 
 

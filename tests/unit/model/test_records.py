@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.errors import ConfigurationError, DecodeError
+from kinesumer.model.batches import Batch
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Batch, Fence, Record, Source
+from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import ShardKey, Start
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"

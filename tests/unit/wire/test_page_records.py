@@ -79,6 +79,27 @@ def test_columns_and_copies_have_the_same_records(
     assert bare.data_bytes == 0
 
 
+@given(pages(), st.data())
+def test_records_that_are_left_out_are_not_in_what_is_left(
+    drawn: tuple[PageRecords, list[Record]], data: st.DataObject
+) -> None:
+    found, expected = drawn
+    first = data.draw(st.integers(0, len(expected)))
+    out = data.draw(
+        st.sets(st.integers(first, len(expected) - 1))
+        if expected[first:]
+        else st.just(set())
+    )
+    part = found[first:]
+    assert isinstance(part, PageRecords)
+    left = [
+        each
+        for index, each in enumerate(expected)
+        if index >= first and index not in out
+    ]
+    assert part.without({index - first for index in out}) == left
+
+
 def test_an_iterator_knows_how_many_records_are_left() -> None:
     found = packed(page([record(number, b"x") for number in range(3)]))
     left = iter(found)
