@@ -293,7 +293,7 @@ class DeliveryDriver:
         assert self._parts is not None
         most = DECOMPRESSED.total + self._parts.buffer.limit
         values: list[object] = []
-        skipped: list[int] = []
+        skipped: set[int] = set()
         for index, record in enumerate(batch.records):
             if index and DECOMPRESSED.total >= most:
                 self._keep_back(handout, batch, index)
@@ -309,7 +309,7 @@ class DeliveryDriver:
                 raise
             if value is SKIPPED:
                 self._skip(handout, record)
-                skipped.append(index)
+                skipped.add(index)
             else:
                 values.append(value)
         return with_values(batch.records, values, skipped)

@@ -53,6 +53,7 @@ class Decoder(NamedTuple):
     call: Callable[[Record], Any]
     # Whether the function may return an awaitable. Decoders of JSON never do.
     may_await: bool
+    # Decodes the data. None if a function decodes the record.
     json: Callable[[bytes], Any] | None = None
 
     def try_json(self, record: Record) -> Record[Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Self, overload
 
 from kinesumer.model.records import Buffers, DecodedRecord, PackedRecords, Record
@@ -27,7 +27,7 @@ class DecodedRecords(PackedRecords):
         """Return a copy with the same values."""
         return type(self)(self._packed.copied(has_data=has_data), self.values)
 
-    def without(self, indexes: Collection[int]) -> Self:
+    def without(self, indexes: Set[int]) -> Self:
         """Return all records but some."""
         values = [v for index, v in enumerate(self.values) if index not in indexes]
         return type(self)(self._packed.without(indexes), values)
@@ -54,7 +54,7 @@ class DecodedRecords(PackedRecords):
 
 
 def with_values(
-    records: Sequence[Record], values: Sequence[object], skipped: Collection[int] = ()
+    records: Sequence[Record], values: Sequence[object], skipped: Set[int] = frozenset()
 ) -> Sequence[Record[Any]]:
     """Return the first records but some with these values. Packed records stay packed.
 

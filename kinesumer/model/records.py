@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Self, overload
 
@@ -246,7 +246,7 @@ class PackedRecords(Sequence[Record]):
         """
 
     @abstractmethod
-    def without(self, indexes: Collection[int]) -> Self:
+    def without(self, indexes: Set[int]) -> Self:
         """Return all records but some."""
 
     @abstractmethod

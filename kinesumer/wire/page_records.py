@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
 from typing import Self, overload
 
@@ -40,7 +40,7 @@ class PageRecords(PackedRecords):
         copied = self._compiled.copy(*self._part, has_data)
         return type(self)(self._compiled, *copied, None, self.source)
 
-    def without(self, indexes: Collection[int]) -> Self:
+    def without(self, indexes: Set[int]) -> Self:
         """Return all records but some, which share the page."""
         first, left = self._first, bytearray()
         gaps = [-1, *sorted(indexes), len(self)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from typing import overload
 
 from kinesumer.model.records import Buffers, Fence, PackedRecords, Record, Source
@@ -45,7 +45,7 @@ class ListedRecords(PackedRecords):
             ]
         )
 
-    def without(self, indexes: Collection[int]) -> ListedRecords:
+    def without(self, indexes: Set[int]) -> ListedRecords:
         left = [r for index, r in enumerate(self._records) if index not in indexes]
         return ListedRecords(left)
 
