@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import threading
-from typing import Any
 
 import pytest
 from aiobotocore.session import AioSession
@@ -61,7 +60,7 @@ async def test_an_answer_for_which_there_is_no_memory_is_asked_for_again(
 ) -> None:
     aws.answer_raw("GetRecords", LARGE)
 
-    def allocate(size: Any = b"") -> bytearray:
+    def allocate(size: int) -> bytearray:
         if size == len(LARGE):
             raise MemoryError
         return bytearray(size)
@@ -69,7 +68,7 @@ async def test_an_answer_for_which_there_is_no_memory_is_asked_for_again(
     async with ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         with monkeypatch.context() as patch:
-            patch.setattr(connection, "bytearray", allocate, raising=False)
+            patch.setattr(connection, "new_body", allocate)
             with pytest.raises(SourceUnavailableError, match="out of memory"):
                 await source.get_records("s iterator", 10)
         assert (await source.get_records("s iterator", 10)).wire_bytes == len(LARGE)
