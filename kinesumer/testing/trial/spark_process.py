@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import shutil
 import warnings
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
@@ -35,6 +36,17 @@ def missing_spark() -> str | None:
     except (ImportError, RuntimeWarning) as error:
         return str(error)
     return None
+
+
+def delete_unfinished_start(checkpoint: Path) -> None:
+    """Delete the first offset of a query if Spark was killed while it was writing it.
+
+    Spark starts no query whose checkpoint has a part of its first offset (SPARK-53103).
+    Without a whole one no batch has begun, so nothing is lost.
+    """
+    offsets = checkpoint / "offsets"
+    if offsets.exists() and not any(offsets.glob("[0-9]*")):
+        shutil.rmtree(offsets)
 
 
 class CommittedFile(NamedTuple):
@@ -133,6 +145,7 @@ class SparkProcess:
         at = now()
         self._driver.kill_group()
         await self._driver.process.wait()
+        delete_unfinished_start(self._processes.directory / "spark/checkpoint")
         rows = await self._count_rows()
         self._restart = asyncio.create_task(self._start())
         text = f"kill Spark's driver (SIGKILL, {rows:,} rows committed)"

@@ -13,6 +13,7 @@ from kinesumer.testing.trial.journal import Produced
 from kinesumer.testing.trial.spark_process import (
     OutputRow,
     committed_files,
+    delete_unfinished_start,
     judge,
 )
 from kinesumer.testing.trial.verdict import Verdict
@@ -36,6 +37,20 @@ ALL = [
 
 def verdict(rows: list[OutputRow]) -> Verdict:
     return judge(rows, PRODUCED, {9}, {CHILD: [PARENT]})
+
+
+def test_only_a_first_offset_that_is_not_whole_is_deleted(tmp_path: Path) -> None:
+    delete_unfinished_start(tmp_path)  # the query has not begun to write
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    (offsets / ".0.1f.tmp").touch()
+    delete_unfinished_start(tmp_path)
+    assert not offsets.exists()
+    offsets.mkdir()
+    for name in ("0", ".1.2e.tmp"):
+        (offsets / name).touch()
+    delete_unfinished_start(tmp_path)
+    assert {path.name for path in offsets.iterdir()} == {"0", ".1.2e.tmp"}
 
 
 def test_a_correct_output_has_no_faults() -> None:
