@@ -222,8 +222,8 @@ def _undone(sim: Simulation) -> Iterator[tuple[str, ShardTrace, int]]:
     names = {sim.arn(name): name for name in sim.streams if sim.is_consumed(name)}
     for (arn, _), trace in sim.checker.shards.items():
         if arn in names:
-            first = first_due(sim, arn, trace)
-            assert first is not None
+            # If no client has synced the stream yet, all of its records are undone.
+            first = first_due(sim, arn, trace) or 0
             undone = trace.first_undone(first, len(trace.log))
             if undone is not None:
                 yield names[arn], trace, undone

@@ -9,7 +9,7 @@ import pytest
 
 from kinesumer.model.rows import Key
 from kinesumer.ports import AllOf, Write
-from kinesumer.testing.simulation.convergence import check_settled
+from kinesumer.testing.simulation.convergence import check_settled, count_waiting
 from kinesumer.testing.simulation.invariants.base import ViolationError
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
@@ -100,3 +100,16 @@ def test_a_process_that_will_be_killed_or_leaves_does_not_stay() -> None:
         assert left.stays
 
     Simulation(Scenario(members=3, shards=(4,)), seed=1).run(play)
+
+
+def test_all_records_of_a_stream_that_no_client_has_synced_are_waiting() -> None:
+    async def play(sim: Simulation) -> int:
+        starting = asyncio.create_task(sim.start_all())
+        await asyncio.sleep(0)
+        for _ in range(50):
+            sim.put("stream-0")
+        waiting = count_waiting(sim)
+        await starting
+        return waiting
+
+    assert Simulation(SCENARIO, seed=1).run(play) == 50
