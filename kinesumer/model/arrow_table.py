@@ -13,8 +13,6 @@ from uuid import UUID
 
 import msgspec
 
-from kinesumer.model.validation import require_arrow
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -42,11 +40,7 @@ def value_table(metadata: Mapping[str, pa.Array], values: Sequence[object]) -> p
 
 
 def record_columns(records: Sequence[Any]) -> dict[str, pa.Array]:
-    """Return the columns of the records' metadata and data, as ``to_arrow()`` does.
-
-    Raises ConfigurationError if pyarrow isn't installed.
-    """
-    require_arrow("to_arrow()")
+    """Return the columns of the records' metadata and data, as ``to_arrow()`` does."""
     import pyarrow as pa
 
     arrived = pa.timestamp("us", "UTC")
