@@ -1,7 +1,7 @@
 """Check the calls of user code: their callbacks, turns and deadly records.
 
 Callbacks enclose the records of each shard, in pairs (I17). Shards that wait get their
-turns (L15). A claim names only a record that killed a process (I16).
+turns (L15). A claim names only a record that may have killed two processes (I16).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.handlers.dead_letters.letter import DeadLetter
 from kinesumer.model.owned import AssignedShard, RevokeReason
 from kinesumer.model.records import Fence, Record, Source
-from kinesumer.model.rows import ISOLATING_DEATHS, Row
+from kinesumer.model.rows import ISOLATING_DEATHS, Row, Value
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import Write
 from kinesumer.runtime.clock import MAX_YIELD_SECONDS
@@ -25,6 +25,7 @@ from kinesumer.testing.simulation.invariants.base import (
     Checker,
     ShardTrace,
     record_position,
+    require_int,
     row_position,
 )
 from kinesumer.testing.simulation.machine import Machine
@@ -55,6 +56,8 @@ class DeadlyRecords:
         self.most_deaths: int = 0
         self.named: int = 0
         self.isolated: int = 0
+        # How many owners died while they tried a record, for whatever reason.
+        self._tried: Counter[RecordKey] = Counter()
         self._now: set[RecordKey] = set()
         self._checker = checker
 
@@ -86,20 +89,54 @@ class DeadlyRecords:
             return None
         return next((k for k in map(record_key, records) if k in self._now), None)
 
+    def may_be_named(self, key: RecordKey) -> bool:
+        """Return whether the record kills, or two owners died while they tried it.
+
+        The group cannot tell the two apart.
+        """
+        return key in self.deaths or self._tried[key] > 1
+
     def check_claim(self, trace: ShardTrace, arn: str, write: Write, row: Row) -> None:
-        """Check that a claim names only a record that kills (I16)."""
+        """Check that a claim names only a record that may kill (I16).
+
+        ``row`` is the row before the claim.
+        """
         self.isolated += write.set.get("deaths") == ISOLATING_DEATHS
+        if "suspect" in write.set:
+            suspect = _stored_key(arn, trace, write.set["suspect"])
+            if _is_tried(trace, suspect, row):
+                self._tried[suspect] += 1
         if "poison" not in write.set or row.get("poison") == write.set["poison"]:
             return
-        number, _, part = str(write.set["poison"]).partition(":")
-        named = RecordKey(arn, trace.shard_id, number, int(part) if part else None)
+        named = _stored_key(arn, trace, write.set["poison"])
         position = row_position(row)
-        if position is not None and position >= record_position(number, named.part):
+        if position is not None and position >= record_position(
+            named.number, named.part
+        ):
             return  # read from a stale row, and void
         self.named += 1
-        if named not in self.deaths:
+        if not self.may_be_named(named):
             text = f"{trace.shard_id}: record {write.set['poison']} killed no process"
             self._checker.fail("I16", f"{text}, but is named: {row}")
+
+
+def _stored_key(arn: str, trace: ShardTrace, stored: Value) -> RecordKey:
+    number, _, part = str(stored).partition(":")
+    return RecordKey(arn, trace.shard_id, number, int(part) if part else None)
+
+
+def _is_tried(trace: ShardTrace, key: RecordKey, row: Row) -> bool:
+    """Return whether a shard's last owner was trying a record when it died.
+
+    ``row`` is the shard's row at that time. Only the row knows of a record that user
+    code was about to get.
+    """
+    ownership = trace.ownerships[require_int(row["epoch"])]
+    index = trace.index[key.number, key.part]
+    if index < ownership.done_until or index in ownership.done:
+        return False
+    is_noted = _stored_key(key.arn, trace, row.get("tried", "")) == key
+    return is_noted or index + 1 in ownership.cursors.values()
 
 
 # A release may come early by this share of the time that it waits, since the clocks of

@@ -154,7 +154,7 @@ class InvariantChecker(Checker):
     def set_aside(self, key: RecordKey) -> None:
         """Record that a record that kills processes became a dead letter (I16)."""
         trace = self.shards[key.arn, key.shard_id]
-        if key not in self.deadly.deaths:
+        if not self.deadly.may_be_named(key):
             self.fail("I16", f"{key} became a dead letter, but killed no process")
             return
         index, ownership = trace.index[key.number, key.part], max(trace.ownerships)

@@ -89,10 +89,16 @@ class Trace:
         return self.apply(by or session, write)
 
     def claim(
-        self, session: str, epoch: int, shard: str = "parent", by: str | None = None
+        self,
+        session: str,
+        epoch: int,
+        shard: str = "parent",
+        by: str | None = None,
+        deaths: dict[str, Value] | None = None,
     ) -> Self:
         self.epochs[session, shard] = epoch
-        return self.write(by or session, shard, {"owner": session, "epoch": epoch})
+        values = {"owner": session, "epoch": epoch, **(deaths or {})}
+        return self.write(by or session, shard, values)
 
     def commit(self, number: int, by: str = "A") -> Self:
         return self.write(by, "parent", {"sequence_number": str(number)})

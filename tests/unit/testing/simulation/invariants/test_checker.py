@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.model.rows import Key
+from kinesumer.model.rows import Key, Value
 from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.testing.simulation.invariants.base import ViolationError
 from tests.unit.testing.simulation.checked_trace import (
@@ -27,9 +27,21 @@ def send(trace: Trace, write: Write) -> Trace:
     return trace
 
 
-def taken(trace: Trace) -> Trace:
+def taken(trace: Trace, deaths: dict[str, Value] | None = None) -> Trace:
     """Let B take the shard of A, which has died."""
-    return trace.at(7.0).member("A", "B", dead=True).claim("B", 2)
+    trace.at(5.0).member("B", beat=1, lease_ms=8000)
+    return trace.at(7.0).member("A", "B", dead=True).claim("B", 2, deaths=deaths)
+
+
+TRIED: dict[str, Value] = {"deaths": 4, "suspect": "95"}
+NAMED: dict[str, Value] = {"deaths": 5, "suspect": "95", "poison": "95"}
+
+
+def taken_twice(trace: Trace) -> Trace:
+    """Let C take the shard of B, which has died, and let C name the first record."""
+    trace.at(8.0).register("C", by="A").machines["C"] = trace.machines["A"]
+    trace.at(13.0).member("B", "C", dead=True)
+    return trace.claim("C", 3, deaths=NAMED)
 
 
 def by_key(trace: Trace) -> Trace:
@@ -94,6 +106,13 @@ BAD: dict[str, Play] = {
         by_key(t).claim("A", 1).deliver(95, 97, 96).fine().deliver(96)
     ),
     "I10 .* 6 records": lambda t: taken(t.claim("A", 1).deliver(*range(95, 101))),
+    "I16 .* record 95 killed no process": lambda t: taken(
+        t.claim("A", 1).deliver(95), NAMED
+    ),
+    # The second owner was done with the record when it died.
+    "I16 .* killed no process, but is named": lambda t: taken_twice(
+        taken(t.claim("A", 1).deliver(95), TRIED).process(95, 95, by="B").fine()
+    ),
     "I10 .* at record 1, but 2 are done": lambda t: t.own(96).release(95),
     # A late attempt to release an earlier epoch gives nothing up.
     "I10 .* at record 2, but 3 are done": lambda t: (
@@ -121,6 +140,12 @@ def test_a_life_in_good_order_violates_nothing() -> None:
 
 def test_a_claim_after_the_last_permitted_moment_is_a_takeover() -> None:
     assert taken(Trace().claim("A", 1)).fine().checker.takeovers == 1
+
+
+def test_a_record_that_two_owners_tried_when_they_died_may_be_named() -> None:
+    trace = taken(Trace().claim("A", 1).deliver(95), TRIED).fine()
+    # The row names the record before user code gets the record.
+    taken_twice(trace.write("B", "parent", {"tried": "95"})).fine()
 
 
 def test_what_has_expired_may_be_skipped_and_is_not_repeated() -> None:
