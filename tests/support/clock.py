@@ -36,7 +36,7 @@ class ClockAhead:
         return self._clock.wall() + self.seconds
 
 
-PATIENCE_SECONDS = 60.0  # far longer than any condition needs on a busy machine
+PATIENCE_SECONDS = 240  # far longer than any condition needs on a busy machine
 
 
 def wait_until(happened: Callable[[], object], what: str = "") -> None:

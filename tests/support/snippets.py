@@ -7,7 +7,7 @@ import asyncio
 import inspect
 from typing import Any
 
-PATIENCE_SECONDS = 60
+from tests.support.clock import PATIENCE_SECONDS
 
 
 class Until:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self
 
-TIMEOUT_SECONDS = 30
+from tests.support.clock import PATIENCE_SECONDS
 
 
 class Terminal:
@@ -53,7 +53,7 @@ class Terminal:
 
     def until(self, words: str) -> str:
         """Read until the text appears. Return all output."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while words not in self.text:
             left_seconds = max(0.0, deadline - time.monotonic())
             assert select.select([self._ours], [], [], left_seconds)[0], self.text
@@ -73,7 +73,7 @@ class Terminal:
 
     def ended(self) -> int:
         """Wait until the command ends. Return its exit status."""
-        return self.process.wait(TIMEOUT_SECONDS)
+        return self.process.wait(PATIENCE_SECONDS)
 
     @property
     def is_as_it_was(self) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from kinesumer.testing import EmbeddedAws
+from tests.support.clock import PATIENCE_SECONDS
 
 GUIDE = Path(__file__).parents[3] / "examples" / "session"
 ACCOUNT, OTHER = "123456789012", "210987654321"
@@ -106,7 +107,7 @@ def test_a_profile_with_sso_and_a_role_reads_the_stream_of_another_account(
             assert process.stdout is not None
             seen = {process.stdout.readline() for _ in range(2)}
             process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=PATIENCE_SECONDS)
             assert process.returncode == 0, errors
             assert seen == {"orders one\n", "payments one\n"}
         finally:

@@ -17,8 +17,8 @@ from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.config import STATE_STORE
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.testing import EmbeddedAws
+from tests.support.clock import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 60
 QUICK = Config(
     heartbeat_interval_seconds=0.2,
     lease_duration_seconds=5.0,

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import pytest
 
 from kinesumer.testing import EmbeddedAws
+from tests.support.clock import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 60
 INT, TERM = signal.SIGINT, signal.SIGTERM
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clock import PATIENCE_SECONDS
 from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 NODE_PACKAGE = HERE / "node_modules" / "kinesis-local"
-START_SECONDS = 30.0
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def _server(
 
 
 def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"{process.args!r} ended with {process.returncode}")

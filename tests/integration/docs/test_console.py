@@ -18,6 +18,7 @@ from kinesumer.ops.cli.main import cli
 from kinesumer.ops.cli.options import CommonOptions
 from kinesumer.testing import EmbeddedAws
 from tests.integration.docs.pages import ROOT, blocks, command_lines
+from tests.support.clock import PATIENCE_SECONDS
 
 # Programs that a page may use besides the ones of this repository. Every system has
 # them, or the page installs them.
@@ -90,7 +91,6 @@ NOT_RUN = {
     "tail": "goes on until a signal, or reads another account",
 }
 ENDLESS = {"--watch", "--generate"}
-PATIENCE_SECONDS = 60
 QUICK = Config(
     heartbeat_interval_seconds=0.1,
     lease_duration_seconds=5.0,

@@ -12,9 +12,10 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.clock import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
-PATIENCE_SECONDS = 60.0
 
 
 def load(name: str) -> Any:

@@ -20,7 +20,7 @@ from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.conftest import PostgreSQL
 from tests.integration.examples.crowd import EXAMPLES, ROOT, lines, running
 from tests.integration.examples.recipes import path
-from tests.support.clock import wait_until
+from tests.support.clock import PATIENCE_SECONDS, wait_until
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 
 pytestmark = pytest.mark.process
@@ -186,7 +186,7 @@ def test_the_last_hour_is_written_as_parquet_and_the_next_run_goes_on(
             data = json.dumps({"customer": "ann", "total": total}).encode()
             kinesumer_aws.put("orders", data, f"key {total}")
         command = [sys.executable, program, "exports", "orders", str(tmp_path)]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=PATIENCE_SECONDS)
         files = sorted(tmp_path.glob("*.parquet"))
         found = [parquet.read_table(file)["total"].to_pylist() for file in files]
         return sorted(total for each in found for total in each)

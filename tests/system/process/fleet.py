@@ -21,6 +21,7 @@ from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled, now
 from kinesumer.testing.trial.oracle import Run, Verdict
 from kinesumer.testing.trial.processes import isolated_environment
+from tests.support.clock import PATIENCE_SECONDS
 from tests.system.chaos.timing import Deliveries, in_order
 from tests.system.process.cable import Cable
 from tests.system.process.client import Client, ForkedProcess
@@ -29,7 +30,6 @@ from tests.system.process.state import Snapshot, Watcher
 from tests.system.process.worker import Settings
 
 # Tests wait this long for a condition, which is far longer than usually needed.
-PATIENCE_SECONDS = 90.0
 
 # Much shorter intervals than the defaults, in similar proportions.
 QUICK: dict[str, Any] = {
@@ -62,7 +62,7 @@ class Fleet:
         self.figures: list[str] = []  # measurements to print
         self.producer = Producer(aws)
         self.config = dict(QUICK)
-        self.patience = PATIENCE_SECONDS
+        self.patience: float = PATIENCE_SECONDS
         self.watcher = Watcher(aws, self.table, app)
         # The streams that clients consume if they are started from now on.
         self.streams: list[Stream] = []

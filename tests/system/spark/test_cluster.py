@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws
+from tests.support.clock import PATIENCE_SECONDS
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
 from tests.system.spark.processes import Program, spark_environment
@@ -18,7 +19,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SHARDS = 4
 RECORDS = 6_000
-PATIENCE_SECONDS = 240.0
 FIRST_SHARD = "shardId-000000000000"
 LARGE = b"x" * 40_000
 SECOND_ATTEMPT = re.compile(r"Running task \d+\.1 in stage")

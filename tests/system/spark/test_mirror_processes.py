@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from kinesumer.ops.cli.main import cli
 from kinesumer.testing import EmbeddedAws
+from tests.support.clock import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 60
 CLIENT = (
     *(
         sys.executable,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.support.clock import wait_until
+from tests.support.clock import PATIENCE_SECONDS, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,12 +77,12 @@ def test_available_now_drains_all_generations_and_ends(
     query = writer(spark, "drained", sink, tmp_path, maxRowsPerBatch="40").trigger(
         availableNow=True
     )
-    assert query.start().awaitTermination(120)
+    assert query.start().awaitTermination(PATIENCE_SECONDS)
     assert sorted(sink.data) == data
     assert max(len(rows) for rows in sink.batches.values()) <= 40
     # Without new records, a second run computes no batch.
     done = len(sink.batches)
-    assert query.start().awaitTermination(60)
+    assert query.start().awaitTermination(PATIENCE_SECONDS)
     assert len(sink.batches) == done
 
 
@@ -95,7 +95,7 @@ def test_one_batch_of_trigger_once_holds_all_that_parents_first_allows(
     for first in (0, 100):
         data += put(spark_aws, "once", first, first + 100)
         query = writer(spark, "once", sink, tmp_path).trigger(once=True)
-        assert query.start().awaitTermination(60)
+        assert query.start().awaitTermination(PATIENCE_SECONDS)
         assert sorted(sink.data) == data
 
 
@@ -126,7 +126,7 @@ def test_a_running_query_follows_reshards_runs_no_empty_batch_and_shows_its_lag(
     finally:
         query.stop()
     data += put(spark_aws, "followed", 40, 60)
-    assert start.trigger(availableNow=True).start().awaitTermination(60)
+    assert start.trigger(availableNow=True).start().awaitTermination(PATIENCE_SECONDS)
     assert sorted(sink.data) == data
 
 
@@ -177,7 +177,7 @@ def test_large_batches_are_read_by_subscriptions_of_one_consumer(
     query = writer(spark, "pushed", sink, tmp_path, fanOut="billing").trigger(
         availableNow=True
     )
-    assert query.start().awaitTermination(120)
+    assert query.start().awaitTermination(PATIENCE_SECONDS)
     assert sorted(sink.data) == data
     count = spark_aws.journal.count
     assert count("kinesis", "RegisterStreamConsumer") == 1

@@ -25,12 +25,12 @@ from kinesumer.ops.cli.main import cli
 from kinesumer.ops.group.connect import connect
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire import shard_writes, writes
+from tests.support.clock import PATIENCE_SECONDS
 
 Process = subprocess.Popen[bytes]
 Run = Callable[..., Result]
 Starter = Callable[..., Process]
 
-TIMEOUT_SECONDS = 30
 COMMAND = [sys.executable, "-m", "kinesumer.ops.cli"]
 SETTINGS = ("AWS_", "KINESUMER_", "OTEL_")
 NO_FILES = {
@@ -130,7 +130,7 @@ def lines(process: Process, count: int) -> list[bytes]:
 
 def finished(process: Process) -> tuple[bytes, bytes]:
     """Wait until a process ends. Return the rest of its output and errors."""
-    return process.communicate(timeout=TIMEOUT_SECONDS)
+    return process.communicate(timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -23,10 +23,9 @@ from kinesumer.testing.trial.acceptance.run import (
 from tests.integration.contract import servers
 from tests.integration.contract.deviations import DEVIATIONS
 from tests.integration.ops.cli.conftest import COMMAND, Run
-from tests.support.clock import wait_until
+from tests.support.clock import PATIENCE_SECONDS, wait_until
 
 RUN_SECONDS = 390
-START_SECONDS = 60
 OTHER = "210987654321"
 EXTERNAL_ID = "agreed-between-two-accounts"
 REGION = "us-east-1"
@@ -158,7 +157,7 @@ def test_a_stopped_run_leaves_nothing_and_a_killed_one_is_cleaned(
     try:
         wait_until(lambda: len(leftovers(aws)) > 2)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=START_SECONDS)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
     aws.create_stream(f"{PREFIX}-without-a-tag")

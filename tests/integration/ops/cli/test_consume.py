@@ -14,7 +14,6 @@ from kinesumer.testing import EmbeddedAws
 from tests.integration.ops.cli.conftest import (
     COMMAND,
     CONSUME,
-    TIMEOUT_SECONDS,
     Process,
     Run,
     Starter,
@@ -24,6 +23,7 @@ from tests.integration.ops.cli.conftest import (
     report,
 )
 from tests.support import lease_table
+from tests.support.clock import PATIENCE_SECONDS
 from tests.support.lease_table import (
     LEASES,
     go_checkpoint,
@@ -52,7 +52,7 @@ def close_output(process: Process) -> None:
     """Close a process's standard output. Check that it ends without an error text."""
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert (process.wait(TIMEOUT_SECONDS), process.stderr.read()) == (0, b"")
+    assert (process.wait(PATIENCE_SECONDS), process.stderr.read()) == (0, b"")
 
 
 def errors_until(process: Process, text: bytes) -> bytes:
@@ -181,7 +181,7 @@ def test_consume_releases_its_shards_when_its_output_is_closed(
     assert process.stdout is not None
     process.stdout.close()
     orders.put("orders", b"one more", "key")
-    assert process.wait(TIMEOUT_SECONDS) == 0
+    assert process.wait(PATIENCE_SECONDS) == 0
     assert report(run("status", "--app=a", "--json"))["members"] == []
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.ops.cli.conftest import COMMAND
-from tests.support.clock import wait_until
+from tests.support.clock import PATIENCE_SECONDS, wait_until
 
 DEMO_SECONDS = 180
-START_SECONDS = 60
 # A low load: a demo spends most of its time on processes, faults and waiting anyway.
 FEW = ("--rate=60", "--shards=2")
 SMALL = ("demo", "--plain", "--clients=1", "--shards=1", "--rate=10")
@@ -46,7 +45,7 @@ def test_a_closed_pipe_ends_the_demo_quietly(environment: None) -> None:
         f"{' '.join([*COMMAND, *SMALL])} | head -n 1",
         shell=True,
         capture_output=True,
-        timeout=START_SECONDS,
+        timeout=PATIENCE_SECONDS,
         check=True,
     )
     assert b"start client-1" in done.stdout
@@ -68,7 +67,7 @@ def test_no_child_process_outlives_the_demo(
     try:
         wait_until(lambda: len(processes_of(tmp_path)) >= 2)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=START_SECONDS)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     finally:
         process.kill()
     wait_until(lambda: processes_of(tmp_path) == [])

@@ -21,6 +21,7 @@ import pytest
 from kinesumer.ops.cli.main import cli, one_line
 from kinesumer.testing import EmbeddedAws
 from tests.integration.ops.cli.conftest import Run, error_text, report
+from tests.support.clock import PATIENCE_SECONDS
 
 OTHER = "210987654321"
 TABLE = "kinesumer-state-store"
@@ -281,6 +282,7 @@ def test_a_full_disk_is_not_a_defect_to_report() -> None:
 PROGRAM = """
 import asyncio
 from kinesumer import Kinesumer, Record, RetryPolicy, Start
+from tests.support.clock import PATIENCE_SECONDS
 
 class PaymentError(Exception):
     pass
@@ -297,12 +299,11 @@ async def main():
 
 asyncio.run(main())
 """
-READY_SECONDS = 60.0
 
 
 def statuses(run: Run) -> Iterator[Any]:
     """Yield reports of ``status`` once the app has rows, until the time is over."""
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         result = run("status", "--app=a", "--json")
         if result.exit_code == 0:

@@ -22,12 +22,12 @@ from tests.integration.ops.cli.conftest import (
     CONSUME,
     NO_FILES,
     SETTINGS,
-    TIMEOUT_SECONDS,
     Run,
     lines,
     put_orders,
     report,
 )
+from tests.support.clock import PATIENCE_SECONDS
 from tests.support.promql import Scrape, evaluate, read_scrape
 from tests.support.terminal import Terminal
 
@@ -130,7 +130,7 @@ def test_a_healthy_fleet_has_no_findings(live: EmbeddedAws, run: Run) -> None:
 @pytest.fixture
 def scrape(live: EmbeddedAws, run: Run) -> Scrape:
     """Return what the exporter shows once the client has measured its load."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         found = read_scrape(run("metrics", "--app", "a", "--once").output)
         if found.get("kinesumer_group_member_work"):

@@ -17,13 +17,17 @@ from tests.integration.ops.cli.conftest import (
     finished,
     lines,
 )
+from tests.support.clock import PATIENCE_SECONDS
 from tests.support.terminal import Terminal
 
 
 def consumed(start: Starter, limit: int) -> list[dict[str, str]]:
     """Return the records of the stream "orders", as ``kinesumer tail`` prints them."""
     tail = start("tail", "orders", "--start=TRIM_HORIZON", f"--limit={limit}")
-    return [json.loads(line) for line in tail.communicate(timeout=30)[0].splitlines()]
+    return [
+        json.loads(line)
+        for line in tail.communicate(timeout=PATIENCE_SECONDS)[0].splitlines()
+    ]
 
 
 def test_generated_orders_are_spread_over_the_shards_by_customer(
@@ -49,7 +53,7 @@ def test_orders_are_generated_until_a_signal(aws: EmbeddedAws, start: Starter) -
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    report = json.loads(process.communicate(timeout=30)[0])
+    report = json.loads(process.communicate(timeout=PATIENCE_SECONDS)[0])
     assert process.returncode == 0
     assert report["records"] == report["lines"] > 0
 
