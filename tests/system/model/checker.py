@@ -1,0 +1,88 @@
+"""Check the models of ``schema/model`` with SPIN, which searches all their states."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+DIRECTORY = Path(__file__).resolve().parents[3] / "schema" / "model"
+# COLLAPSE compresses states. No property here needs cycles or fairness.
+COMPILER = "cc -w -DSAFETY -DCOLLAPSE -DVECTORSZ=4096 -DNOFAIR -o pan pan.c".split()
+# A search in breadth finds the shortest way to a mistake.
+FAST, IN_BREADTH = ("-O2",), ("-O0", "-DBFS")
+# A deeper search is an error (-b), not a part that is left out.
+SEARCH = "./pan -m1000000 -b -n -w20".split()
+
+
+class Run(NamedTuple):
+    """One search: a model with its bounds, and perhaps a deliberate mistake."""
+
+    model: str
+    bounds: dict[str, int]
+    is_large: bool = False
+    mistake: int = 0
+    what: str = ""
+
+    @property
+    def name(self) -> str:
+        """The model, with the mistake or the bounds."""
+        if self.what:
+            return f"{self.model}: {self.what}"
+        return f"{self.model} {' '.join(f'{k}={v}' for k, v in self.bounds.items())}"
+
+
+class Result(NamedTuple):
+    """The number of states that were searched, and the violated assertion, or ""."""
+
+    states: int
+    seconds: float
+    violation: str
+
+
+def read_runs() -> tuple[list[Run], list[Run]]:
+    """Return the runs that must find nothing, and those that must find a mistake."""
+    with (DIRECTORY / "runs.toml").open("rb") as file:
+        read: dict[str, list[dict[str, Any]]] = tomllib.load(file)
+    runs = [
+        Run(run["model"], run["bounds"], run.get("large", False))
+        for run in read["runs"]
+    ]
+    mistakes = [
+        Run(one["model"], one.get("bounds", {}), False, one["number"], one["what"])
+        for one in read["mistakes"]
+    ]
+    return runs, mistakes
+
+
+def has_checker() -> bool:
+    """Return whether SPIN and a C compiler are installed."""
+    return shutil.which("spin") is not None and shutil.which("cc") is not None
+
+
+def search(run: Run) -> Result:
+    """Search all states of a run. Raises RuntimeError if the search is incomplete."""
+    bounds = {**run.bounds, "MISTAKE": run.mistake}
+    macros = [f"-D{name}={value}" for name, value in bounds.items()]
+    model = str(DIRECTORY / f"{run.model}.pml")
+    began = time.monotonic()
+    compiler = [*COMPILER, *(IN_BREADTH if run.mistake else FAST)]
+    with tempfile.TemporaryDirectory() as directory:
+        for command in (["spin", "-a", *macros, model], compiler, SEARCH):
+            done = subprocess.run(
+                command, cwd=directory, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise RuntimeError(f"{command[0]}: {done.stdout}{done.stderr}")
+    found = re.search(r"^pan:\d+: (.*) \(at depth", done.stdout, re.MULTILINE)
+    states = re.search(r"(\S+) states, stored", done.stdout)
+    is_complete = "errors: 0" in done.stdout and "not completed" not in done.stdout
+    if states is None or not (found or is_complete):
+        raise RuntimeError(f"{run.name}: {done.stdout}{done.stderr}")
+    seconds = time.monotonic() - began
+    return Result(int(float(states[1])), seconds, found[1] if found else "")

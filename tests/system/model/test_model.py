@@ -1,0 +1,24 @@
+"""Test that the models keep their properties, and that mistakes in them are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.system.model.checker import Run, has_checker, read_runs, search
+
+RUNS, MISTAKES = read_runs()
+pytestmark = pytest.mark.skipif(not has_checker(), reason="SPIN isn't installed")
+
+
+@pytest.mark.parametrize(
+    "run", [run for run in RUNS if not run.is_large], ids=lambda run: run.name
+)
+def test_the_protocol_keeps_its_properties(run: Run) -> None:
+    result = search(run)
+    assert result.violation == ""
+    assert result.states
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda run: run.name)
+def test_a_mistake_in_the_protocol_is_found(mistake: Run) -> None:
+    assert "assertion violated" in search(mistake).violation
