@@ -6,6 +6,9 @@
  * `leases.pml` proves what this model assumes: a session is marked dead only after it has
  * stopped trusting itself. Plans are advice, so clients claim what they like here, and
  * release it when they like.
+ *
+ * With TRACE, the clients are replaced by the writes of a run of the simulator: see
+ * tests/system/model/traces.py.
  */
 #ifndef CLIENTS
 #define CLIENTS 2
@@ -44,19 +47,28 @@
 /* Shard 0 has the children 1 and 2, which have the child 3. */
 #define IS_CLOSED(s) (s == 0 && SHARDS > 1 || s < 3 && SHARDS > 3)
 #define CHILDREN(s) (s == 0 -> 6 : (s < 3 -> 8 : 0))
+#ifndef TRACE
+#define COUNT byte
+#define RECORDS_OF(s) RECORDS
 #define PARENTS_ENDED(s) (s == 0 || s < 3 && row[0].ended || \
     s == 3 && row[1].ended && row[2].ended)
+#else
+#define COUNT int       /* the trace defines the other two */
+#endif
 #define MAY_OPEN(s) (PARENTS_ENDED(s) || MISTAKE == 1)
 #define BIT(n) (1 << (n))
 #define HAS(set, n) (((set) >> (n)) & 1)
 
 mtype = { CLAIM, COMMIT, RELEASE, END, READY };
+#ifdef TRACE
+mtype = { CREATE, SEEK, SOUGHT, PAUSE, RESUME, DIE, DELIVER };
+#endif
 mtype = { SENT, ACCEPTED, REFUSED };
 
 typedef Row {
     byte owner;         /* a session, or 0 */
     byte epoch;
-    byte position;      /* the checkpoint, as the number of records before it */
+    COUNT position;     /* the checkpoint, as the number of records before it */
     bool ended;
     bool ready;
     bool paused
@@ -69,7 +81,7 @@ typedef Request {
     byte shard;
     byte epoch;
     byte owner;         /* in a claim, the dead session that is named, or its own */
-    byte position
+    COUNT position
 };
 
 typedef Held {
@@ -91,7 +103,7 @@ byte sessions, lapses, moves, copies, losses, seeks, pauses;
 bool seeking;
 
 /* What is true: the prefix of each shard that user code did, since the last seek. */
-byte done[SHARDS];
+COUNT done[SHARDS];
 byte sought[SHARDS];            /* the epoch of the last seek */
 
 #define LIVES (session[c] != 0 && !dead[session[c]])
@@ -110,6 +122,20 @@ inline clear(r) {
 
 inline let_go(h) {
     h.epoch = 0; h.read = 0; h.done = 0; h.stopping = false
+}
+
+/* The owner stays, but may store nothing more. Only it may claim the shard again. */
+inline seek(s, to, waits) {
+    if
+    :: MISTAKE != 13 -> row[s].epoch++
+    :: else
+    fi;
+    row[s].position = to; row[s].ended = false;
+    if
+    :: waits -> row[s].ready = false
+    :: else
+    fi;
+    done[s] = to; sought[s] = row[s].epoch
 }
 
 /* The table applies a request. `ok` is the answer. */
@@ -148,13 +174,15 @@ inline apply(q) {
             :: q.kind == COMMIT
             :: q.kind == RELEASE -> ROW.owner = 0
             :: q.kind == END ->
-                assert(done[q.shard] == RECORDS);
+                assert(done[q.shard] == RECORDS_OF(q.shard));
                 ROW.owner = 0; ROW.ended = true
             fi
         :: else
         fi
     fi
 }
+
+#ifndef TRACE
 
 proctype Table(byte c) {
     bool ok;
@@ -286,12 +314,7 @@ end:
     /* Seek all shards to their first records, with one write for each, parents first. */
     :: atomic { !seeking && seeks < SEEKS -> seeks++; seeking = true }
     :: atomic { seeking ->
-        if
-        :: MISTAKE != 13 -> row[s].epoch++
-        :: else
-        fi;
-        row[s].position = 0; row[s].ended = false; row[s].ready = s == 0;
-        done[s] = 0; sought[s] = row[s].epoch; s++;
+        seek(s, 0, s != 0); s++;
         if
         :: s == SHARDS -> seeking = false; s = 0
         :: else
@@ -349,3 +372,51 @@ init {
         c = 0; s = 0
     }
 }
+
+#else
+
+/*
+ * Each event of the trace must be a step of the model, with the same result. Events are
+ * the applied writes of shard rows, deaths, and each owner's first delivery.
+ */
+active proctype Trace() {
+    int n, s;
+    bool ok;
+    Request q;
+    do
+    :: n < EVENTS ->
+        atomic {
+            s = of_shard[n];
+            q.kind = kind[n]; q.shard = s; q.session = of_session[n];
+            q.epoch = at_epoch[n]; q.owner = of_owner[n]; q.position = to_position[n];
+            done[s] = done_at[n];
+            if
+            :: kind[n] == CREATE ->
+                row[s].ready = is_ready[n]; row[s].ended = is_ended[n];
+                row[s].epoch = epoch[n]; row[s].position = position[n]
+            :: kind[n] == DIE -> dead[of_session[n]] = true
+            :: kind[n] == DELIVER ->
+                assert(row[s].owner == of_session[n] && row[s].epoch == at_epoch[n]);
+                assert(PARENTS_ENDED(s) || seeking)
+            :: kind[n] == SEEK -> seek(s, q.position, !is_ready[n]); seeking = true
+            :: kind[n] == SOUGHT -> seeking = false
+            :: kind[n] == PAUSE -> row[s].paused = true
+            :: kind[n] == RESUME -> row[s].paused = false
+            :: else ->
+                assert(q.kind != CLAIM || q.owner == 0 || q.owner == q.session ||
+                    dead[q.owner]);
+                assert(q.kind != READY || PARENTS_ENDED(s) || seeking);
+                apply(q);
+                assert(ok)
+            fi;
+            assert(row[s].owner == owner[n] && row[s].epoch == epoch[n]);
+            assert(row[s].position == position[n]);
+            assert(row[s].ended == is_ended[n] && row[s].ready == is_ready[n]);
+            n++
+        }
+    :: else -> break
+    od;
+    assert(MISTAKE == 0)
+}
+
+#endif

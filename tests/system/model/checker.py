@@ -86,3 +86,19 @@ def search(run: Run) -> Result:
         raise RuntimeError(f"{run.name}: {done.stdout}{done.stderr}")
     seconds = time.monotonic() - began
     return Result(int(float(states[1])), seconds, found[1] if found else "")
+
+
+def replay(model: str) -> str:
+    """Run a model that has only one way to go. Return its violation, or ""."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace.pml")
+        path.write_text(model)
+        command = ["spin", path.name]
+        done = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, check=False
+        )
+    output = done.stdout
+    if "assertion violated" not in output and "1 process created" not in output:
+        raise RuntimeError(f"spin: {output}{done.stderr}")
+    found = re.search(r"text of failed assertion: (.*)", output)
+    return found[1] if found else ""

@@ -1,0 +1,196 @@
+"""Turn a run of the simulator into a trace for ``schema/model/shards.pml``."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from kinesumer.model.rows import Row, Value
+from kinesumer.ports import Compare, Condition, Write
+from kinesumer.testing.simulation.invariants.base import ShardTrace, require_int
+from kinesumer.testing.simulation.simulation import Simulation
+from tests.system.model.checker import DIRECTORY
+
+
+class Event(NamedTuple):
+    """A step, and the row after it. The fields are the arrays of the model."""
+
+    kind: str
+    of_shard: int
+    of_session: int
+    at_epoch: int  # the epoch that the write's condition names
+    of_owner: int  # the owner that a claim replaces
+    to_position: int
+    done_at: int  # how many records of the shard user code has done
+    owner: int
+    epoch: int
+    position: int
+    is_ended: bool
+    is_ready: bool
+
+
+class Recorder:
+    """Records the events of a simulation from its start. It has one stream."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.events: list[Event] = []
+        self._checker = sim.checker
+        self._shards: list[ShardTrace] = []
+        self._sessions: list[str] = [""]
+        self._times: list[float] = []
+        self._loop = sim.loop
+        sim.store.on_write.append(self._written)
+
+    def finish(self) -> None:
+        """Insert the first delivery of each owner, at the end of the run."""
+        deliveries = [
+            (ownership.started_at, number, ownership.epoch, ownership.session)
+            for number, trace in enumerate(self._shards)
+            for ownership in trace.ownerships.values()
+            if ownership.started_at is not None
+        ]
+        for at, shard, epoch, session in sorted(deliveries):
+            index = bisect_right(self._times, at)
+            before = self.events[:index]
+            last = next(e for e in reversed(before) if e.of_shard == shard)
+            if last.epoch == epoch:  # else a seek has come, which the owner didn't see
+                number = self._number(session)
+                event = last._replace(
+                    kind="DELIVER", of_session=number, at_epoch=epoch, of_owner=0
+                )
+                self._times.insert(index, at)
+                self.events.insert(index, event)
+
+    def sought(self) -> None:
+        """Record that a seek has reached all shards."""
+        self._add("SOUGHT", self._shards[0], "")
+
+    def _written(self, write: Write, before: Row | None, after: Row | None) -> None:
+        kind = write.key.pk.partition("#")[0]
+        if kind == "member" and write.set.get("dead") is True and before is not None:
+            session = str(before["session"])
+            self._add("DIE", self._shards[0], session) if self._shards else None
+        if kind != "shard" or after is None:
+            return
+        shard_id = write.key.sk.partition("/")[2]
+        arn = write.key.pk.split("#", 2)[2]
+        trace = self._checker.shards[arn, shard_id]
+        if before is None:
+            self._shards.append(trace)
+            self._add("CREATE", trace, "")
+        elif self._checker.seeks.is_seek(write):
+            self._add("SEEK", trace, "")
+        elif (step := _kind(write)) is not None:
+            required = dict(_required(write.condition))
+            owner = str(required.get("owner", ""))
+            # A claim names the owner that it replaces, the others their own session.
+            session = str(after["owner"]) if step == "CLAIM" else owner
+            replaced = owner if step == "CLAIM" and before.get("owner") else ""
+            self._add(
+                step,
+                trace,
+                session,
+                at_epoch=require_int(required.get("epoch", 0)),
+                replaced=replaced,
+            )
+
+    def _add(
+        self,
+        kind: str,
+        trace: ShardTrace,
+        session: str,
+        *,
+        at_epoch: int = 0,
+        replaced: str = "",
+    ) -> None:
+        row = trace.row
+        assert row is not None
+        position = trace.first_of(row)
+        self._times.append(self._loop.real)
+        self.events.append(
+            Event(
+                kind,
+                self._shards.index(trace),
+                self._number(session),
+                at_epoch,
+                self._number(replaced),
+                position,
+                trace.done_until,
+                self._number(str(row.get("owner", ""))),
+                require_int(row["epoch"]),
+                position,
+                bool(row["ended"]),
+                bool(row["ready"]),
+            )
+        )
+
+    def _number(self, session: str) -> int:
+        if session not in self._sessions:
+            self._sessions.append(session)
+        return self._sessions.index(session)
+
+    def changed(self, kind: str, change: Callable[[Event], Event]) -> str:
+        """Return the model with the first event of a kind changed."""
+        events = list(self.events)
+        index = next(n for n, event in enumerate(events) if event.kind == kind)
+        events[index] = change(events[index])
+        return self._model(events)
+
+    def model(self) -> str:
+        """Return the model with this trace in place of its clients."""
+        return self._model(self.events)
+
+    def _model(self, events: list[Event]) -> str:
+        ids = [trace.shard_id for trace in self._shards]
+        parents = [
+            f"(s != {index} || row[{ids.index(parent)}].ended)"
+            for index, trace in enumerate(self._shards)
+            for parent in trace.parents
+            if parent in ids
+        ]
+        lengths = [f"s == {n} -> {len(t.log)} : (" for n, t in enumerate(self._shards)]
+        macros = {
+            "TRACE": "1",
+            "MISTAKE": "0",
+            "SHARDS": str(len(ids)),
+            "SESSIONS": str(len(self._sessions)),
+            "EVENTS": str(len(events)),
+            "PARENTS_ENDED(s)": f"({' && '.join(parents) or 'true'})",
+            "RECORDS_OF(s)": f"({''.join(lengths)}0{')' * len(lengths)})",
+        }
+        lines = [f"#define {name} {value}" for name, value in macros.items()]
+        source = (DIRECTORY / "shards.pml").read_text()
+        kinds = [f"mtype kind[EVENTS] = {{{', '.join(e.kind for e in events)}}};"]
+        for field in Event._fields[1:]:
+            values = ", ".join(str(int(getattr(e, field))) for e in events)
+            kinds.append(f"int {field}[EVENTS] = {{{values}}};")
+        head, mark, tail = source.partition("active proctype Trace() {")
+        return "\n".join([*lines, head, *kinds, mark + tail])
+
+
+def _kind(write: Write) -> str | None:
+    """Return the step of a write to a shard's row; None if the model has none."""
+    if "epoch" in write.set:
+        return "CLAIM"
+    if write.set.get("ended") is True:
+        return "END"
+    if "owner" in write.remove:
+        return "RELEASE"
+    if "sequence_number" in write.set:
+        return "COMMIT"
+    if write.set == {"ready": True}:
+        return "READY"
+    if "paused" in write.set:
+        return "PAUSE"
+    return "RESUME" if "paused" in write.remove else None
+
+
+def _required(condition: Condition) -> Iterator[tuple[str, Value]]:
+    """Yield the attributes that a condition compares, with their values."""
+    if isinstance(condition, Compare):
+        if condition.op == "=":
+            yield condition.attribute, condition.value
+        return
+    for part in condition.parts:
+        yield from _required(part)
