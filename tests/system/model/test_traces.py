@@ -13,14 +13,11 @@ from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Operator, Simulation, Work
 from tests.integration.testing.simulation.scenario import leader, settle, steady
 from tests.system.model.checker import has_checker, replay
-from tests.system.model.traces import Event, Recorder
+from tests.system.model.traces import STEPS, Event, Recorder
 
 pytestmark = pytest.mark.skipif(not has_checker(), reason="SPIN isn't installed")
 STREAM = "stream-0"
-KINDS = {
-    *("CREATE", "CLAIM", "COMMIT", "RELEASE", "END", "READY", "DELIVER"),
-    *("SEEK", "SOUGHT", "PAUSE", "RESUME", "DIE"),
-}
+KINDS = {"CLAIM", "COMMIT", "RELEASE", "END", "READY", *STEPS}
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,9 @@ from kinesumer.testing.simulation.invariants.base import ShardTrace, require_int
 from kinesumer.testing.simulation.simulation import Simulation
 from tests.system.model.checker import DIRECTORY
 
+# The steps of a trace beside the requests that ``shards.pml`` names.
+STEPS = ("CREATE", "SEEK", "SOUGHT", "PAUSE", "RESUME", "DIE", "DELIVER")
+
 
 class Event(NamedTuple):
     """A step, and the row after it. The fields are the arrays of the model."""
@@ -160,13 +163,15 @@ class Recorder:
             "RECORDS_OF(s)": f"({''.join(lengths)}0{')' * len(lengths)})",
         }
         lines = [f"#define {name} {value}" for name, value in macros.items()]
-        source = (DIRECTORY / "shards.pml").read_text()
-        kinds = [f"mtype kind[EVENTS] = {{{', '.join(e.kind for e in events)}}};"]
+        lines.append((DIRECTORY / "shards.pml").read_text())
+        lines.append(f"mtype = {{{', '.join(STEPS)}}};")
+        lines.append(
+            f"mtype kind[EVENTS] = {{{', '.join(event.kind for event in events)}}};"
+        )
         for field in Event._fields[1:]:
-            values = ", ".join(str(int(getattr(e, field))) for e in events)
-            kinds.append(f"int {field}[EVENTS] = {{{values}}};")
-        head, mark, tail = source.partition("active proctype Trace() {")
-        return "\n".join([*lines, head, *kinds, mark + tail])
+            values = ", ".join(str(int(getattr(event, field))) for event in events)
+            lines.append(f"int {field}[EVENTS] = {{{values}}};")
+        return "\n".join([*lines, (DIRECTORY / "trace.pml").read_text()])
 
 
 def _kind(write: Write) -> str | None:
