@@ -12,20 +12,21 @@ import aiohttp
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller
 from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
 from kinesumer.ops.dashboard.server import AppList, Guard, Server, listen, serving
-from tests.support.clock import StillClock
+from tests.support.clock import PATIENCE_SECONDS, StillClock
 from tests.support.toy_fleet import CountedFleet, FakeActions
 
 ABOUT = DashboardInfo("billing", "kinesumer-state-store", "eu-central-1")
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 # A browser needs these options if it runs as root in a container.
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+expect.set_options(timeout=1000 * PATIENCE_SECONDS)
 
 
 def chromium(playwrights_own: str) -> str:
@@ -134,6 +135,7 @@ async def shown_page(
         timezone_id="UTC",
     )
     page = await context.new_page()
+    page.set_default_timeout(1000 * PATIENCE_SECONDS)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda said: complaints.append(said.text))

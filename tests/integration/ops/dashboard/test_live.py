@@ -219,7 +219,7 @@ async def test_a_client_is_paused_resumed_and_seeked_from_the_page(
         page = live.page
         assert page.url.endswith("/"), "the invitation is gone"
         orders = page.get_by_role("article", name="orders")
-        await expect(orders).to_contain_text("2 owned", timeout=15_000)
+        await expect(orders).to_contain_text("2 owned")
 
         await page.get_by_role("button", name="Drain worker-1").click()
         dialog = page.get_by_role("dialog", name="Drain worker-1?")
@@ -233,7 +233,7 @@ async def test_a_client_is_paused_resumed_and_seeked_from_the_page(
         await expect(dialog).to_contain_text("worker-1 gives up 2 shards")
         await dialog.get_by_role("textbox").fill("a deploy")
         await dialog.get_by_role("button", name="Pause orders").click()
-        await expect(orders).to_contain_text("2 paused", timeout=15_000)
+        await expect(orders).to_contain_text("2 paused")
         async with asyncio.timeout(30):
             while not await position_is_stored(live.store):
                 await asyncio.sleep(0.05)
@@ -251,15 +251,13 @@ async def test_a_client_is_paused_resumed_and_seeked_from_the_page(
         status = dialog.get_by_role("status")
         await expect(status).to_have_text(RE_READS_1)
         await confirm.click()
-        await expect(page.locator("#live")).to_contain_text(
-            re.compile("seeked"), timeout=15_000
-        )
+        await expect(page.locator("#live")).to_contain_text(re.compile("seeked"))
 
         assert live.data == [b"one"]
         await page.get_by_role("button", name="Resume orders").click()
         dialog = page.get_by_role("dialog", name="Resume orders?")
         await dialog.get_by_role("button", name="Resume orders").click()
-        await expect(orders).to_contain_text("2 owned", timeout=15_000)
+        await expect(orders).to_contain_text("2 owned")
         await until(lambda: live.data == [b"one", b"one"])
 
 
