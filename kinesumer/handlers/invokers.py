@@ -50,7 +50,8 @@ class Gate:
         """Wait until the lease is valid and no pause is due. Raises ShardStopped."""
         queue, lease = item.queue, item.queue.owned.lease
         while True:
-            if self._clock.now() >= self.due:
+            # A call that comes while others wait must not overtake them.
+            if self._waiting or self._clock.now() >= self.due:
                 await self._wait_turn(queue)
             # The shard may have been given up during the pause.
             if queue.work.is_over:

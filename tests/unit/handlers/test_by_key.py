@@ -253,6 +253,23 @@ async def test_a_handler_that_needed_no_wait_had_a_turn_too(world: World) -> Non
     assert passed == ["one", "other", "one", "other", "one"]
 
 
+async def test_a_call_does_not_overtake_those_that_wait_after_a_pause(
+    world: World,
+) -> None:
+    gate, passed = Gate(world.clock, lambda: None), list[str]()
+
+    async def enter(name: str, place: Place, calls: int) -> None:
+        for _ in range(calls):
+            await gate(place)  # type: ignore[arg-type]
+            passed.append(name)
+
+    one, other = Place(), Place()
+    await asyncio.gather(enter("one", one, 1), enter("other", other, 1))
+    world.loop.real += 1
+    await asyncio.gather(enter("one", one, 2), enter("other", other, 1))
+    assert passed[2:] == ["one", "other", "one"]
+
+
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_shard_that_had_no_records_is_next(world: World, whole: bool) -> None:
     world.kinesis.create_stream("many", 3)
