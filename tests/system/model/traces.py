@@ -71,9 +71,9 @@ class Recorder:
 
     def _written(self, write: Write, before: Row | None, after: Row | None) -> None:
         kind = write.key.pk.partition("#")[0]
-        if kind == "member" and write.set.get("dead") is True and before is not None:
-            session = str(before["session"])
-            self._add("DIE", self._shards[0], session) if self._shards else None
+        has_died = kind == "member" and write.set.get("dead") is True
+        if has_died and before is not None and self._shards:
+            self._add("DIE", self._shards[0], str(before["session"]))
         if kind != "shard" or after is None:
             return
         shard_id = write.key.sk.partition("/")[2]
