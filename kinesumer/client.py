@@ -8,14 +8,10 @@ from types import TracebackType, UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from kinesumer.config import Config
+from kinesumer.consuming import owned_report
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.driver import DeliveryDriver
-from kinesumer.consuming.owned_report import (
-    report_assignment,
-    report_lag,
-    report_positions,
-)
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import StreamLike, Streams
 from kinesumer.coordination import pauses
@@ -350,17 +346,17 @@ class Kinesumer(ForAsyncio):
         the client has no session, and after its end. Call them on the client's event
         loop.
         """
-        return report_assignment(self._owned())
+        return owned_report.report_assignment(self._owned())
 
     def positions(self) -> dict[ShardKey, ShardPositions]:
         """Return the stored position and the done position of each owned shard."""
-        return report_positions(self._owned())
+        return owned_report.report_positions(self._owned())
 
     def lag(self) -> dict[ShardKey, ShardLag]:
         """Return how far this client is behind in each owned shard."""
         group = self._lifecycle.group
         queued = group.buffer.first_arrivals() if group else {}
-        return report_lag(self._owned(), queued, self._ports.clock.wall())
+        return owned_report.report_lag(self._owned(), queued, self._ports.clock.wall())
 
     def _owned(self) -> Iterable[OwnedShard]:
         """Return the owned shards, with the present progress of user code."""
