@@ -15,7 +15,7 @@ DIRECTORY = Path(__file__).resolve().parents[3] / "schema" / "model"
 # COLLAPSE compresses states. No property here needs cycles or fairness.
 COMPILER = "cc -w -DSAFETY -DCOLLAPSE -DVECTORSZ=4096 -DNOFAIR -o pan pan.c".split()
 # A search in breadth finds the shortest way to a mistake.
-FAST, IN_BREADTH = ("-O2",), ("-O0", "-DBFS")
+FAST, IN_BREADTH = ("-O1",), ("-O0", "-DBFS")
 # A deeper search is an error (-b), not a part that is left out.
 SEARCH = "./pan -m1000000 -b -n -w20".split()
 
