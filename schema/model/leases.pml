@@ -1,6 +1,8 @@
 /*
  * Sessions and their leases: a client is marked dead only after it has stopped trusting
- * itself. README.md has the properties, the bounds, and the mistakes by number.
+ * itself.
+ *
+ * README.md has the properties, and runs.toml the bounds and the mistakes by number.
  *
  * No clock is compared with another one. A tick is a time that passes on all clocks: a
  * holder trusts itself until TRUST ticks after it first sent the last acknowledged
@@ -58,7 +60,6 @@ inline forget(o) {
 }
 
 proctype Client(byte c) {
-    byte k;
 end:
     do
     /* Register. A used id is free when its session is dead. */

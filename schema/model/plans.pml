@@ -1,7 +1,8 @@
 /*
  * The leader and its plans: a client never goes back to an older plan, and when nothing
- * changes any more, all clients have the same one. README.md has the properties, the
- * bounds, and the mistakes by number.
+ * changes any more, all clients have the same one.
+ *
+ * README.md has the properties, and runs.toml the bounds and the mistakes by number.
  *
  * Sessions die at will here; `leases.pml` says when they may. A leader may stop anywhere
  * between its reads and writes, and go on when others have led since.

@@ -1,7 +1,8 @@
 /*
  * Who owns a shard, and how far it is read: claims, checkpoints, releases, the ends of
- * shards and their children, seeks and pauses. README.md has the properties, the bounds,
- * and the mistakes by number.
+ * shards and their children, seeks and pauses.
+ *
+ * README.md has the properties, and runs.toml the bounds and the mistakes by number.
  *
  * `leases.pml` proves what this model assumes: a session is marked dead only after it has
  * stopped trusting itself. Plans are advice, so clients claim what they like here, and

@@ -69,16 +69,12 @@ WRONG: dict[str, tuple[str, Callable[[Event], Event], str]] = {
     ),
     "a commit of a record that is not done": (
         "COMMIT",
-        lambda e: e._replace(done_at=e.to_position - 1),
+        lambda e: e._replace(done_at=e.position - 1),
         "q.position<=done",
     ),
     "an end before all records are done": (
         "END",
-        lambda e: e._replace(
-            done_at=e.done_at - 1,
-            to_position=e.to_position - 1,
-            position=e.position - 1,
-        ),
+        lambda e: e._replace(done_at=e.done_at - 1, position=e.position - 1),
         "done[q.shard]==",
     ),
     "a claim in place of an owner that lives": (

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
-from kinesumer.model.rows import Row, Value
-from kinesumer.ports import Compare, Condition, Write
-from kinesumer.testing.simulation.invariants.base import ShardTrace, require_int
+from kinesumer.model.rows import Row
+from kinesumer.ports import Write
+from kinesumer.testing.simulation.invariants.base import (
+    ShardTrace,
+    require_int,
+    required_values,
+)
 from kinesumer.testing.simulation.simulation import Simulation
 from tests.system.model.checker import DIRECTORY
 
@@ -24,7 +28,6 @@ class Event(NamedTuple):
     of_session: int
     at_epoch: int  # the epoch that the write's condition names
     of_owner: int  # the owner that a claim replaces
-    to_position: int
     done_at: int  # how many records of the shard user code has done
     owner: int
     epoch: int
@@ -85,7 +88,7 @@ class Recorder:
         elif self._checker.seeks.is_seek(write):
             self._add("SEEK", trace, "")
         elif (step := _kind(write)) is not None:
-            required = dict(_required(write.condition))
+            required = dict(required_values(write.condition))
             owner = str(required.get("owner", ""))
             # A claim names the owner that it replaces, the others their own session.
             session = str(after["owner"]) if step == "CLAIM" else owner
@@ -109,7 +112,6 @@ class Recorder:
     ) -> None:
         row = trace.row
         assert row is not None
-        position = trace.first_of(row)
         self._times.append(self._loop.real)
         self.events.append(
             Event(
@@ -118,11 +120,10 @@ class Recorder:
                 self._number(session),
                 at_epoch,
                 self._number(replaced),
-                position,
                 trace.done_until,
                 self._number(str(row.get("owner", ""))),
                 require_int(row["epoch"]),
-                position,
+                trace.first_of(row),
                 bool(row["ended"]),
                 bool(row["ready"]),
             )
@@ -189,13 +190,3 @@ def _kind(write: Write) -> str | None:
     if "paused" in write.set:
         return "PAUSE"
     return "RESUME" if "paused" in write.remove else None
-
-
-def _required(condition: Condition) -> Iterator[tuple[str, Value]]:
-    """Yield the attributes that a condition compares, with their values."""
-    if isinstance(condition, Compare):
-        if condition.op == "=":
-            yield condition.attribute, condition.value
-        return
-    for part in condition.parts:
-        yield from _required(part)

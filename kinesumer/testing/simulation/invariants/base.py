@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kinesumer.model.rows import Row, Value
-from kinesumer.ports import AllOf, Compare, Condition, Write, WriteResult
+from kinesumer.ports import Compare, Condition, Write, WriteResult
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.machine import Machine
 
@@ -90,7 +90,8 @@ class SessionLeases:
 
     def sent(self, machine: Machine, write: Write) -> None:
         """Record that a machine sends a write of a member row."""
-        session = str(write.set.get("session") or _required_session(write.condition))
+        required = dict(required_values(write.condition))
+        session = str(write.set.get("session") or required.get("session", ""))
         now = machine.now()
         if "session" in write.set:
             self.machines[session] = machine
@@ -126,20 +127,20 @@ class SessionLeases:
         self._until[session] = max(until, self._until.get(session, 0.0))
 
 
+def required_values(condition: Condition) -> Iterator[tuple[str, Value]]:
+    """Yield each attribute that a condition compares for equality, with the value."""
+    if not isinstance(condition, Compare):
+        for part in condition.parts:
+            yield from required_values(part)
+    elif condition.op == "=":
+        yield condition.attribute, condition.value
+
+
 def require_int(value: Value | None) -> int:
     """Return an attribute's value. Raises TypeError if it isn't an integer."""
     if not isinstance(value, int):
         raise TypeError(f"the attribute must be an integer, not {value!r}")
     return value
-
-
-def _required_session(condition: Condition) -> str:
-    """Return the session that a write's condition names."""
-    if isinstance(condition, Compare):
-        is_session = condition.attribute == "session" and condition.op == "="
-        return str(condition.value) if is_session else ""
-    parts = condition.parts if isinstance(condition, AllOf) else ()
-    return next(filter(None, map(_required_session, parts)), "")
 
 
 # --- events ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable
 from kinesumer.model.records import Record
 from kinesumer.model.rows import Row, Value
 from kinesumer.model.streams import ShardKey
-from kinesumer.ports import AllOf, Compare, Write, WriteResult
+from kinesumer.ports import Write, WriteResult
 from kinesumer.testing.kinesis.limits import TICK
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.base import (
@@ -19,6 +19,7 @@ from kinesumer.testing.simulation.invariants.base import (
     Ownership,
     ShardTrace,
     require_int,
+    required_values,
     row_position,
 )
 from kinesumer.testing.simulation.invariants.calls import (
@@ -356,6 +357,5 @@ def _arn_of(write: Write) -> str:
 
 def _required_epochs(write: Write) -> set[Value]:
     """Return the epochs that a write's condition requires."""
-    parts = write.condition.parts if isinstance(write.condition, AllOf) else ()
-    tests = [part for part in parts if isinstance(part, Compare)]
-    return {test.value for test in tests if test.attribute == "epoch"}
+    required = required_values(write.condition)
+    return {value for name, value in required if name == "epoch"}
