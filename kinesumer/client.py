@@ -186,6 +186,7 @@ class Kinesumer(ForAsyncio):
             acks_by_asking=self.config.commit == "auto",
             policy=read_policy(decode, on_decode_error, self._ports.clock),
             limit=limit,
+            history=self._ports.history,
         )
         delivery.until = end
         delivery.callbacks = read_callbacks(
@@ -298,6 +299,7 @@ class Kinesumer(ForAsyncio):
             drain=self.config.drain_timeout_seconds,
             callbacks=read_callbacks(on_assigned, on_revoked, in_threads=True),
             until=end,
+            history=self._ports.history,
         )
         require_flag("stop_signals", stop_signals)
         with ExitStack() as signals:
@@ -315,7 +317,7 @@ class Kinesumer(ForAsyncio):
             raise ConfigurationError(
                 'ack() needs manual commits: set Config(commit="manual")'
             )
-        self._lifecycle.running().ack(record)
+        self._lifecycle.ack(record)
 
     async def commit(self) -> None:
         """Store the positions of all done records before returning.

@@ -27,7 +27,7 @@ from kinesumer.ports import Clock
 
 T = TypeVar("T")
 B_co = TypeVar("B_co", bound=Batch[Any], covariant=True)
-I_co = TypeVar("I_co", covariant=True)
+I_co = TypeVar("I_co", bound=Record[Any] | Batch[Any], covariant=True)
 
 # Acknowledgements are collected for this time, and then passed to the event loop.
 ACKS_SECONDS = 0.02
@@ -52,7 +52,9 @@ class _Taken(ForThreads, Generic[I_co]):
         start: Starter,
         take: Callable[[], I_co | None],
     ) -> None:
-        self._delivery, self._start, self._take = delivery, start, take
+        history = delivery.history
+        self._delivery, self._start = delivery, start
+        self._take = take if history is None else history.before_return(take)
 
     def __iter__(self) -> Iterator[I_co]:
         return self
@@ -135,13 +137,11 @@ class ThreadDelivery(DeliveryDriver):
         acks_by_asking: bool,
         ack: Callable[[Record[Any] | Batch[Any]], None],
         policy: DecodePolicy | None = None,
-        limit: int | None = None,
+        **options: Any,
     ) -> None:
         if policy is not None:
             policy = policy.with_calls(self._waiting)
-        super().__init__(
-            clock, acks_by_asking=acks_by_asking, policy=policy, limit=limit
-        )
+        super().__init__(clock, acks_by_asking=acks_by_asking, policy=policy, **options)
         self._loop_thread = loop_thread
         self.now: Callable[[], float] = clock.now
         # The thread that iterates.

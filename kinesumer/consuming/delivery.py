@@ -19,6 +19,7 @@ from kinesumer.model.batches import Batch, ColumnBatch
 from kinesumer.model.records import Record, T_co
 from kinesumer.model.validation import ForAsyncio
 from kinesumer.ports import Clock
+from kinesumer.telemetry.history import D, RecordedLoop
 
 T = TypeVar("T")
 
@@ -30,10 +31,13 @@ class RecordDelivery(DeliveryDriver):
         super().__init__(clock, acks_by_asking=acks_by_asking, **options)
         self._watched: set[UserTask] = set()
 
-    async def iterate(
+    def iterate(self, start: Starter, loop: Loop) -> AsyncGenerator[Record[Any], None]:
+        """Start the client if necessary, then yield records."""
+        return self._recorded(self._iterate(start, loop))
+
+    async def _iterate(
         self, start: Starter, loop: Loop
     ) -> AsyncGenerator[Record[Any], None]:
-        """Start the client if necessary, then yield records."""
         try:
             await start()
             now, policy = self._clock.now, self._policy
@@ -59,7 +63,7 @@ class RecordDelivery(DeliveryDriver):
         finally:
             self._left(loop)
 
-    async def iterate_batches(
+    def iterate_batches(
         self, start: Starter, loop: Loop, kind: type[Batch]
     ) -> AsyncGenerator[Batch[Any], None]:
         """Start the client if necessary, then yield batches of this kind.
@@ -67,6 +71,11 @@ class RecordDelivery(DeliveryDriver):
         A batch ends before a record whose DecodeError is raised. The next request
         raises the error.
         """
+        return self._recorded(self._iterate_batches(start, loop, kind))
+
+    async def _iterate_batches(
+        self, start: Starter, loop: Loop, kind: type[Batch]
+    ) -> AsyncGenerator[Batch[Any], None]:
         try:
             await start()
             while (handout := await self._take(loop)) is not None:
@@ -77,6 +86,9 @@ class RecordDelivery(DeliveryDriver):
                     yield batch
         finally:
             self._left(loop)
+
+    def _recorded(self, items: AsyncGenerator[D, None]) -> AsyncGenerator[D, None]:
+        return items if self.history is None else RecordedLoop(items, self.history)
 
     def note_caller(self, loop: Loop) -> None:
         """Record that the current task begins a loop, or requests its next item."""

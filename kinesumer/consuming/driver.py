@@ -34,6 +34,7 @@ from kinesumer.model.times import Until
 from kinesumer.model.validation import require_arrow, require_flag
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
+from kinesumer.telemetry.history import History
 
 if TYPE_CHECKING:
     # This import is slow.
@@ -62,6 +63,7 @@ class DeliveryDriver:
         acks_by_asking: bool,
         policy: DecodePolicy | None = None,
         limit: int | None = None,
+        history: History | None = None,
     ) -> None:
         if limit is not None and (type(limit) is not int or limit < 1):
             raise ConfigurationError(
@@ -74,6 +76,7 @@ class DeliveryDriver:
         self.thread: int = 0
         self.until: Until | None = None
         self.callbacks: AssignmentCallbacks | None = None
+        self.history = history
         self._clock = clock
         self._policy = policy
         self._parts: EngineParts | None = None
@@ -328,6 +331,8 @@ class DeliveryDriver:
     def _skip(self, handout: Handout, record: Record) -> None:
         """Count a record as done that user code doesn't get."""
         self.machine.skipped()
+        if self.history is not None:
+            self.history.given_up(record)
         handout.shard.outcomes.skip(record.position)
         if not self.acks_by_asking:  # else the next request marks it as done
             self._ack(handout.shard, record)

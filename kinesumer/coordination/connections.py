@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import uuid
@@ -23,10 +24,20 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import IncidentLog
 from kinesumer.telemetry.api import Telemetry
+from kinesumer.telemetry.history import (
+    History,
+    open_history,
+    recorded_source,
+    recorded_store,
+)
 
 if TYPE_CHECKING:
     # This import is slow.
     from kinesumer.aws.session import ClientFactory
+
+
+OpenStore = Callable[[], AbstractAsyncContextManager[StateStore]]
+OpenSource = Callable[[Stream], Awaitable[StreamSource]]
 
 
 class Identity(NamedTuple):
@@ -77,7 +88,7 @@ class Connections:
     """A client's open connections to its state store and to streams."""
 
     store: StateStore
-    open_source: Callable[[Stream], Awaitable[StreamSource]]
+    open_source: OpenSource
     heartbeat: Callable[[ClientContext], HeartbeatTask] = HeartbeatTask
     telemetry: Telemetry = field(default_factory=Telemetry)
     # The AWS clients for the targets of dead letters; None if there is no AWS.
@@ -95,21 +106,28 @@ class Ports:
     random: random.Random
     new_id: Callable[[], str]
     connect: Callable[[Identity, IncidentLog], AbstractAsyncContextManager[Connections]]
+    history: History | None = None  # None unless the client writes one
 
 
 def aws_ports(session: object | None) -> Ports:
     """Return the ports of a client that uses AWS with this session."""
+    clock = SystemClock()
+    history = open_history(clock, os.environ)
     return Ports(
-        clock=SystemClock(),
+        clock=clock,
         random=random.Random(),
         new_id=lambda: uuid.uuid4().hex,
-        connect=partial(_connect_to_aws, session),
+        connect=partial(_connect_to_aws, session, history),
+        history=history,
     )
 
 
 @asynccontextmanager
 async def _connect_to_aws(
-    session: object | None, identity: Identity, incidents: IncidentLog
+    session: object | None,
+    history: History | None,
+    identity: Identity,
+    incidents: IncidentLog,
 ) -> AsyncIterator[Connections]:
     # These imports are slow, so they aren't made when the package is imported.
     from kinesumer.aws.dynamodb import open_borrowed_store
@@ -126,12 +144,20 @@ async def _connect_to_aws(
     )
     async with clients:
         loan = await clients.lend()
-        thread = StoreThread(lambda: open_borrowed_store(loan, identity.table))
+        open_dynamodb = partial(open_borrowed_store, loan, identity.table)
+        open_kinesis = partial(open_reading_source, clients)
+        open_store: OpenStore = open_dynamodb
+        open_source: OpenSource = open_kinesis
+        if history is not None:
+            history.begin(identity.app, identity.client_id, identity.config.commit)
+            open_store = partial(recorded_store, open_dynamodb, history)
+            open_source = partial(recorded_source, open_kinesis, history)
+        thread = StoreThread(open_store)
         telemetry = OpenTelemetry(identity.app, SystemClock())
         try:
             yield Connections(
                 store=await thread.start(),
-                open_source=partial(open_reading_source, clients),
+                open_source=open_source,
                 heartbeat=partial(HeartbeatThread, thread=thread),
                 telemetry=telemetry,
                 clients=clients,
@@ -139,3 +165,5 @@ async def _connect_to_aws(
         finally:
             telemetry.unwatch()
             await thread.stop()
+            if history is not None:
+                history.close()

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol, Starter
 from kinesumer.consuming.streams import StreamLike, as_streams, check_until
 from kinesumer.coordination.connections import Identity, Ports
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
+from kinesumer.model.batches import Batch
+from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, StartLike, Stream, as_start
 from kinesumer.model.times import Until, UntilLike, as_until
 from kinesumer.runtime.context import ClientContext
@@ -61,6 +63,13 @@ class ClientLifecycle:
         if self.group is None:
             raise KinesumerError("nothing is consumed yet: iterate over consume()")
         return self.group
+
+    def ack(self, done: Record[Any] | Batch[Any]) -> None:
+        """Mark a record or a batch as processed (``commit="manual"``)."""
+        group = self.running()
+        if self._ports.history is not None:
+            self._ports.history.done(done)
+        group.ack(done)
 
     def enter(self) -> None:
         """Record that the client is entered. Raise ConfigurationError if it was."""

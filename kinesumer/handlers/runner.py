@@ -27,6 +27,7 @@ from kinesumer.model.times import Until
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import MAX_THREADS, Threads
+from kinesumer.telemetry.history import History
 
 if TYPE_CHECKING:
     # This import is slow.
@@ -46,11 +47,12 @@ class HandlerRunner:
         drain: float,
         callbacks: AssignmentCallbacks | None = None,
         until: Until | None = None,
+        history: History | None = None,
     ) -> None:
         self.callbacks, self.until = callbacks, until
         self._runs_in: asyncio.Task[object] | None = None
         self.thread: int = 0
-        self.callers: StreamCallers = StreamCallers(handlers, app, random)
+        self.callers: StreamCallers = StreamCallers(handlers, app, random, history)
         self._clock = clock
         self._drain_seconds = drain
         self._threads = Threads(MAX_THREADS, "kinesumer-handler")

@@ -23,11 +23,12 @@ from kinesumer.handlers.failure_policy import (
 from kinesumer.handlers.handler import RunOptions, StreamHandlers
 from kinesumer.handlers.handler_function import traced
 from kinesumer.handlers.invokers import Gate, HandlerInvoker, RecordDecoding
-from kinesumer.handlers.shard_queue import WorkItem
+from kinesumer.handlers.shard_queue import Failure, WorkItem
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import Threads
 from kinesumer.telemetry.api import Telemetry
+from kinesumer.telemetry.history import History
 
 if TYPE_CHECKING:
     # This import is slow.
@@ -64,13 +65,20 @@ class StreamCaller(NamedTuple):
 class StreamCallers:
     """The callers of all streams, which share targets of dead letters."""
 
-    def __init__(self, handlers: StreamHandlers, app: str, random: Random) -> None:
+    def __init__(
+        self,
+        handlers: StreamHandlers,
+        app: str,
+        random: Random,
+        history: History | None,
+    ) -> None:
         # The caller of each stream's handler, by the stream's ARN.
         self.by_arn: dict[str, StreamCaller] = {}
         # The open targets of dead letters, by name.
         self.letters: dict[str, DeadLetters] = {}
         self.clients: ClientFactory
         self._handlers, self._app, self._random = handlers, app, random
+        self._history = history
         self._shared: SharedParts
 
     def connect(self, shared: SharedParts) -> None:
@@ -109,11 +117,16 @@ class StreamCallers:
         function, whole = options.function, options.function.takes_batches
         if options.traceparent is not None and not whole:
             function = traced(function, telemetry, options.traceparent)
+        policy = await self._new_failure_policy(options)
+        if (history := self._history) is not None:
+            call = history.around(function.call, is_async=function.is_async)
+            function = function._replace(call=call)
+            policy = _noted(policy, history)
         return HandlerExecutor(
             HandlerInvoker(function, clock, gate, threads),
             gate,
             options.retries,
-            await self._new_failure_policy(options),
+            policy,
             self._random,
             clock,
             telemetry,
@@ -145,6 +158,16 @@ class StreamCallers:
         if target not in self.letters:
             self.letters[target] = await open_readable(target, self.clients)
         return self.letters[target]
+
+
+def _noted(policy: FailurePolicy, history: History) -> FailurePolicy:
+    """Return a policy that also writes to the history which record is given up."""
+
+    async def act(item: WorkItem, failure: Failure) -> None:
+        await policy(item, failure)
+        history.given_up(item.current)
+
+    return act
 
 
 def _decoding(options: RunOptions, shared: SharedParts) -> RecordDecoding | None:

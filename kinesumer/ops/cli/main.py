@@ -33,6 +33,7 @@ COMMANDS = {
     "lag": ("status", "Show each shard's lag, and how it develops."),
     "doctor": ("doctor", "Find problems, and say what to do."),
     "verify": ("doctor", "Compare stored positions with the stream."),
+    "verify history": ("history", "Check what clients wrote into histories."),
     "distribution": ("status", "Show how shards are spread over clients and clusters."),
     "pause": ("group_changes", "Stop consuming a shard, a stream or all streams."),
     "resume": ("group_changes", "End a pause."),
@@ -78,12 +79,21 @@ class LazyGroup(click.Group):
         """Import one command."""
         if cmd_name not in COMMANDS:
             return None
-        module, name = COMMANDS[cmd_name][0], cmd_name.replace("-", "_")
+        module, name = COMMANDS[cmd_name][0], re.sub(r"\W", "_", cmd_name)
         path = module if "." in module else f"kinesumer.ops.cli.{module}"
         # A keyword can't name a function: the command import is import_().
         command = getattr(import_module(path), name + "_" * iskeyword(name))
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command, whose name may have two words."""
+        two = " ".join(args[:2])
+        return super().resolve_command(
+            ctx, [two, *args[2:]] if two in COMMANDS else args
+        )
 
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter

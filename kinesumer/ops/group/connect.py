@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
 from kinesumer.runtime.text import escape_unprintable
+from kinesumer.telemetry.history import open_history, recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +145,14 @@ RETRY_SECONDS = 30.0
 def operator_context(app: str, store: StateStore) -> ClientContext:
     """Return the context of a command. Raises ConfigurationError for an invalid app."""
     clock, draws = SystemClock(), random.Random()
+    history = open_history(clock, os.environ)
+    if history is not None:
+        history.begin(app, OPERATOR, commit="")
     return ClientContext(
         app=validate_name("app", app),
         client_id=OPERATOR,
         config=Config(),
-        store=PacedStore(store, clock, draws),
+        store=PacedStore(recorded(store, history), clock, draws),
         clock=clock,
         random=draws,
         new_id=lambda: uuid.uuid4().hex,

@@ -15,8 +15,9 @@ from kinesumer.coordination.heartbeat import Heartbeater, HeartbeatTask, MakeHea
 from kinesumer.coordination.membership import Event, Notify
 from kinesumer.errors import ClientIdInUseError, CommitTimeoutError, FatalError
 from kinesumer.model.streams import Stream
-from kinesumer.ports import StreamSource
+from kinesumer.ports import StateStore, StreamSource
 from kinesumer.runtime.context import ClientContext
+from kinesumer.telemetry.history import History, recorded
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
     Subscriptions,
@@ -98,6 +99,8 @@ class Process:
             world.checker,
             self.heartbeat_thread,
         )
+        self.history: History | None = world.new_history(client_id)
+        self.recorded: StateStore = recorded(self.store, self.history)
         self.kinesis_network: NetworkConditions = NetworkConditions()
         if not world.faults_ended:
             self.kinesis_network.set(skew=world.scenario.skew_seconds)
@@ -270,9 +273,10 @@ class Process:
                 self.machine,
                 self.random,
                 self.world.new_id,
-                self.store,
+                self.recorded,
                 self._open_source,
                 heartbeat=self._new_heartbeat,
+                history=self.history,
             ),
         )
         async with client:
@@ -285,7 +289,7 @@ class Process:
                 self.client = None
 
     def _new_heartbeat(self, context: ClientContext) -> HeartbeatTask:
-        context = replace(context, store=self.store)
+        context = replace(context, store=self.recorded)
         return SimulatedHeartbeatThread(self.heartbeat_thread, context)
 
     async def _open_source(self, stream: Stream) -> StreamSource:

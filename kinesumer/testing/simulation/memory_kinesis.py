@@ -42,6 +42,7 @@ from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ports import Clock, Reservation, StateStore, StreamSource
 from kinesumer.runtime.context import ClientContext
 from kinesumer.telemetry.api import Telemetry
+from kinesumer.telemetry.history import History
 from kinesumer.testing.kinesis.limits import MIB, UNTHROTTLED, Bucket, Limits
 from kinesumer.testing.kinesis.records import ReadPage
 from kinesumer.testing.kinesis.requests import AwsError
@@ -378,6 +379,7 @@ def memory_ports(
     heartbeat: Callable[[ClientContext], HeartbeatTask] = HeartbeatTask,
     telemetry: Telemetry | None = None,
     clients: ClientFactory | None = None,
+    history: History | None = None,
 ) -> Ports:
     """Return the ports of a client that uses this store and these sources."""
 
@@ -391,4 +393,6 @@ def memory_ports(
             clients=clients,
         )
 
-    return Ports(clock=clock, random=random, new_id=new_id, connect=connect)
+    return Ports(
+        clock=clock, random=random, new_id=new_id, connect=connect, history=history
+    )

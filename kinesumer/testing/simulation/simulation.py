@@ -21,6 +21,7 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.group import changes, seek
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog
+from kinesumer.telemetry.history import recorded
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.invariants.calls import RecordKey
@@ -167,12 +168,13 @@ class Operator:
         self.store: LinkedStore = LinkedStore(
             self.machine, self.random, NetworkConditions(), sim.store, sim.checker
         )
+        store = recorded(self.store, sim.new_history(self.name))
         sim.checker.seeks.operators.add(self.machine)
         self.context: ClientContext = ClientContext(
             app=sim.scenario.app,
             client_id=self.name,
             config=sim.config,
-            store=PacedStore(self.store, self.machine, self.random),
+            store=PacedStore(store, self.machine, self.random),
             clock=self.machine,
             random=self.random,
             new_id=sim.new_id,

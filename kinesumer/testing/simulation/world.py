@@ -14,7 +14,9 @@ from typing import Any
 from zlib import crc32
 
 from kinesumer.config import Config
-from kinesumer.model.streams import HASH_KEYS
+from kinesumer.model.positions import Position
+from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.telemetry.history import History
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.simulation.event_loop import VirtualLoop
@@ -78,6 +80,8 @@ class World(ABC):
         self.late_failure: Exception | None = None
         self.produced: int = 0
         self._ids, self._names = count(1), count(0)
+        # The lines of each history; None if the processes write none.
+        self.histories: dict[str, list[bytes]] | None = None
         # This app, and others that consume the same streams with their own tables.
         self.apps: Sequence[World] = [self]
 
@@ -119,6 +123,15 @@ class World(ABC):
     def new_id(self) -> str:
         """Return an id that is not in use."""
         return f"id-{next(self._ids)}"
+
+    def new_history(self, name: str) -> History | None:
+        """Return a new history of a process, if the processes write histories."""
+        if self.histories is None:
+            return None
+        lines = self.histories[f"{name}-{len(self.histories)}"] = []
+        history = History(lines.append, self.loop.services)
+        history.begin(self.scenario.app, name, self.config.commit)
+        return history
 
     def config_of(self, client_id: str) -> Config:
         """Return the configuration of a member. Its label is a zone, if any."""
@@ -184,6 +197,11 @@ class World(ABC):
         positions = [(number, part) for part in parts]
         for app in self.apps:
             app.checker.produced(self.arn(name), shard_id, positions, now)
+        if self.histories is not None:
+            lines = self.histories.setdefault("producer", [])
+            history = History(lines.append, self.loop.services)
+            shard = ShardKey(self.arn(name), shard_id)
+            history.produced(shard, [Position(*each) for each in positions])
         return shard_id, number, parts
 
     def put_everywhere(self) -> None:

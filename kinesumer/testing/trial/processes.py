@@ -17,6 +17,7 @@ from kinesumer.config import STATE_STORE
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.tasks import within
+from kinesumer.telemetry.history import VARIABLE
 
 WAIT_SECONDS = 30.0  # a process starts or leaves within this time
 # After a crash, at most this many records of a shard may be processed again. A low
@@ -112,7 +113,16 @@ class Processes:
     ) -> None:
         self.directory: Path = directory
         self.names: Names = names
-        self.environment: dict[str, str] = dict(environment)
+        # Where the clients write their histories: by default, for this trial only.
+        given = environment.get(VARIABLE)
+        self.histories: Path = (
+            Path(given, f"trial-{os.getpid()}") if given else directory / "histories"
+        )
+        self.histories.mkdir(parents=True)
+        self.environment: dict[str, str] = {
+            **environment,
+            VARIABLE: str(self.histories),
+        }
         self.clients: list[Child] = []
         self._server: Child | None = None
         self._spark: Child | None = None

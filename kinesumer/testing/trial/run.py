@@ -23,6 +23,7 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import GroupReport, report
 from kinesumer.runtime.text import MAX_NAMED
 from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.histories import judge_histories
 from kinesumer.testing.trial.journal import Journal, Note, Producer, RecordCounts, now
 from kinesumer.testing.trial.processes import (
     MAX_UNCOMMITTED_RECORDS,
@@ -311,6 +312,7 @@ class Trial:
                 *judge(run, drain, MAX_UNCOMMITTED_RECORDS),
                 Line("KPL aggregates", f"{counts.aggregates}"),
                 nothing("records not committed after all clients have left", missing),
+                *judge_histories(self.processes.histories, counts.produced),
                 nothing("other faults", self.faults),
                 *judge_pauses(run, events),
             ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinesumer import Config
+from kinesumer.testing.trial.histories import judge_histories
 from kinesumer.testing.trial.journal import now
 from kinesumer.testing.trial.verdict import Line, Verdict, judge, nothing
 from tests.system.chaos.backends import Backend
@@ -76,6 +77,7 @@ class Campaign:
         return Verdict(
             [
                 *judge(run, drain, limit),
+                *judge_histories(fleet.histories, run.produced),
                 *times(run, config, self._probes, canary, fleet.fan_out_arns),
                 nothing("clients that ended by themselves", storm.unexpected),
                 Line(

@@ -16,8 +16,10 @@ from botocore.session import Session
 
 from kinesumer import Stream
 from kinesumer.model.streams import ShardKey
+from kinesumer.telemetry.history import VARIABLE
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.trial import oracle
+from kinesumer.testing.trial.histories import judge_histories
 from kinesumer.testing.trial.journal import Handled, now
 from kinesumer.testing.trial.oracle import Run, Verdict
 from kinesumer.testing.trial.processes import isolated_environment
@@ -69,6 +71,8 @@ class Fleet:
         self.arns: list[str] = []  # of all streams ever created
         self.fan_out_arns: set[str] = set()  # of those that are read by fan-out
         self._folder = folder
+        self.histories = folder / f"{app}-histories"
+        self.histories.mkdir()
         self._aborted = aborted
         self._commands = 0
 
@@ -149,7 +153,9 @@ class Fleet:
             f"AWS_ENDPOINT_URL_{service.upper()}": cable.url
             for service, cable in cables.items()
         }
-        return isolated_environment(os.environ) | self.aws.environment() | endpoints
+        history = {VARIABLE: str(self.histories)}
+        isolated = isolated_environment(os.environ)
+        return isolated | self.aws.environment() | endpoints | history
 
     def start(
         self,
@@ -294,7 +300,10 @@ class Fleet:
         self.leave()
         run = self.run()
         verdict = oracle.judge(run)
-        assert not verdict.faults, "\n".join([*verdict.faults[:20], self.report()])
+        faults = list(verdict.faults)
+        for line in judge_histories(self.histories, run.produced):
+            faults += line.details
+        assert not faults, "\n".join([*faults[:20], self.report()])
         allowed = takeovers * self.config["max_uncommitted_records"]
         assert max(verdict.repeated.values(), default=0) <= allowed, verdict.repeated
         self.note(f"{verdict.duplicates} of {len(run.produced)} records repeated")

@@ -1,0 +1,1 @@
+"""Check histories of clients. These modules import nothing else of the library."""

@@ -1,0 +1,299 @@
+"""Histories that were changed by hand: each change breaks one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from kinesumer.ops.history.lines import position_of
+
+Line = dict[str, Any]
+Lines = dict[str, list[Line]]
+
+
+def all_lines(lines: Lines) -> list[Line]:
+    return [line for each in lines.values() for line in each]
+
+
+class Doctor:
+    """Finds lines of histories, and changes them."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines = deepcopy(lines)
+
+    def writes(self, *names: str) -> list[tuple[str, Line, Line]]:
+        """Return applied writes to shards that set all of these attributes.
+
+        Each comes with its process and its answer, in the order of their times.
+        """
+        found = []
+        for process, lines in self.lines.items():
+            answers = {line["call"]: line for line in lines if line["kind"] == "answer"}
+            for line in lines:
+                if line["kind"] != "call" or line["name"] != "write":
+                    continue
+                answer = answers.get(line["call"], {})
+                is_applied = (answer.get("result") or {}).get("applied")
+                is_shard = line["key"][0].startswith("shard#")
+                if is_applied and is_shard and set(names) <= set(line["set"]):
+                    found.append((process, line, answer))
+        return sorted(found, key=lambda each: each[1]["at"])
+
+    def commit(self) -> tuple[str, Line, Line]:
+        """Return a write that moved a checkpoint, and did nothing else."""
+        return next(
+            each
+            for each in self.writes("sequence_number")
+            if not {"epoch", "ended", "last_hash"} & set(each[1]["set"])
+            and not each[1]["remove"][1:]
+        )
+
+    def takeover(self) -> tuple[str, Line, Line]:
+        """Return a claim of a shard that had another owner before."""
+        return next(
+            each for each in self.writes("owner") if each[1]["set"]["epoch"] > 1
+        )
+
+    def deliveries(self, key: list[str], epoch: int) -> list[tuple[str, Line]]:
+        """Return the deliveries of a shard, given by its row's key, in an epoch."""
+        shard = [key[0].split("#", 2)[2], key[1].partition("/")[2]]
+        return [
+            (process, line)
+            for process, lines in self.lines.items()
+            for line in lines
+            if line["kind"] == "deliver"
+            and line["shard"] == shard
+            and line["epoch"] == epoch
+        ]
+
+
+def two_owners(doctor: Doctor) -> None:
+    _, call, answer = doctor.takeover()
+    call["set"]["owner"] = answer["result"]["row"]["owner"] = "another"
+    process = next(name for name in doctor.lines if name.startswith("client"))
+    copy = deepcopy((call, answer))
+    for line in copy:
+        line["call"] += 1_000_000
+    copy[0]["set"]["owner"] = copy[1]["result"]["row"]["owner"] = "one more"
+    doctor.lines[process] += copy
+
+
+def epoch_gone_back(doctor: Doctor) -> None:
+    _, call, answer = doctor.takeover()
+    reader = next(name for name in doctor.lines if name.startswith("client"))
+    row = dict(answer["result"]["row"], epoch=call["set"]["epoch"] - 1)
+    late = answer["at"] + 1
+    doctor.lines[reader] += read(call["key"], row, late)
+
+
+def checkpoint_gone_back(doctor: Doctor) -> None:
+    _, call, answer = doctor.commit()
+    row = dict(answer["result"]["row"])
+    before = min(
+        (line for _, line in doctor.deliveries(call["key"], row["epoch"])),
+        key=lambda line: line["at"],
+    )["positions"][0]
+    row["sequence_number"] = before[0]
+    reader = next(name for name in doctor.lines if name.startswith("client"))
+    doctor.lines[reader] += read(call["key"], row, answer["at"] + 0.5)
+
+
+def read(key: list[str], row: Line, at: float) -> list[Line]:
+    """Return the lines of a consistent read."""
+    about = {"name": "get", "key": key, "consistent": True, "call": 10**9}
+    return [
+        {"kind": "call", "at": at, **about},
+        {"kind": "answer", "at": at + 0.01, "call": 10**9, "result": row},
+    ]
+
+
+def commit_of_a_former_owner(doctor: Doctor) -> None:
+    _, call, _ = doctor.takeover()
+    old = call["set"]["epoch"] - 1
+    process, commit, answer = doctor.commit()
+    other = next(
+        name for name in doctor.lines if name.startswith("client") and name != process
+    )
+    lines = doctor.lines[process]
+    number = commit["call"]
+    moved = [line for line in lines if line.get("call") == number]
+    doctor.lines[process] = [line for line in lines if line.get("call") != number]
+    for line in moved:
+        line["call"] = 10**9
+    doctor.lines[other] += moved
+    assert old >= 1 and answer in moved
+
+
+def checkpoint_from_nowhere(doctor: Doctor) -> None:
+    _, call, answer = doctor.commit()
+    number = str(int(call["set"]["sequence_number"]) + 1)
+    answer["result"]["row"]["sequence_number"] = number
+
+
+def two_leaders(doctor: Doctor) -> None:
+    line = next(
+        line
+        for line in all_lines(doctor.lines)
+        if line["kind"] == "answer"
+        and isinstance(line.get("result"), dict)
+        and (line["result"].get("row") or {}).get("pk", "").startswith("leader#")
+    )
+    row = dict(line["result"]["row"], session="another")
+    reader = next(name for name in doctor.lines if name.startswith("client"))
+    doctor.lines[reader] += read([row["pk"], row["sk"]], row, line["at"])
+
+
+def plan_gone_back(doctor: Doctor) -> None:
+    calls = {
+        (name, line["call"]): line
+        for name, lines in doctor.lines.items()
+        for line in lines
+        if line["kind"] == "call" and "plan_version" in line.get("set", {})
+    }
+    answers = [
+        line
+        for name, lines in doctor.lines.items()
+        for line in lines
+        if line["kind"] == "answer"
+        and (name, line["call"]) in calls
+        and line["result"]["applied"]
+        and line["result"]["row"]["pk"].startswith("member#")
+    ]
+    last = max(answers, key=lambda line: line["at"])
+    last["result"]["row"] |= {"leader_epoch": 0, "plan_version": 0}
+
+
+def delivery_without_a_claim(doctor: Doctor) -> None:
+    _, call, _ = doctor.takeover()
+    process, line = doctor.deliveries(call["key"], call["set"]["epoch"])[0]
+    doctor.lines[process].remove(line)
+    other = next(
+        name for name in doctor.lines if name.startswith("client") and name != process
+    )
+    doctor.lines[other].append(line)
+
+
+def delivery_after_a_later_claim(doctor: Doctor) -> None:
+    _, call, answer = doctor.takeover()
+    _, line = doctor.deliveries(call["key"], call["set"]["epoch"] - 1)[-1]
+    line["at"] = answer["at"] + 0.001
+
+
+def delivery_after_the_death(doctor: Doctor) -> None:
+    died = next(
+        line
+        for line in all_lines(doctor.lines)
+        if line["kind"] == "answer"
+        and isinstance(line.get("result"), dict)
+        and (line["result"].get("row") or {}).get("dead") is True
+    )
+    session = died["result"]["row"]["session"]
+    owned = [
+        call for _, call, _ in doctor.writes("owner") if call["set"]["owner"] == session
+    ]
+    found = [
+        line
+        for call in owned
+        for _, line in doctor.deliveries(call["key"], call["set"]["epoch"])
+    ]
+    found[-1]["at"] = died["at"] + 0.001
+
+
+def swapped(doctor: Doctor) -> None:
+    _, call, _ = doctor.takeover()
+    (_, one), (_, two) = doctor.deliveries(call["key"], call["set"]["epoch"])[:2]
+    one["positions"], two["positions"] = two["positions"], one["positions"]
+
+
+def repeated(doctor: Doctor) -> None:
+    _, call, _ = doctor.takeover()
+    process, line = doctor.deliveries(call["key"], call["set"]["epoch"])[-1]
+    doctor.lines[process].append(dict(line, at=line["at"] + 0.001))
+
+
+def skipped(doctor: Doctor) -> None:
+    _, call, _ = doctor.commit()
+    epoch = {c[0]: c[2] for c in call["condition"][1:] if c[1] == "="}["epoch"]
+    committed = position_of((call["set"]["sequence_number"], None))
+    process, line = next(
+        (process, line)
+        for process, line in doctor.deliveries(call["key"], epoch)
+        if position_of(line["positions"][0]) <= committed
+    )
+    doctor.lines[process].remove(line)
+
+
+def committed_before_it_was_delivered(doctor: Doctor) -> None:
+    _, call, answer = doctor.commit()
+    epoch = answer["result"]["row"]["epoch"]
+    committed = [call["set"]["sequence_number"], None]
+    line = next(
+        line
+        for _, line in doctor.deliveries(call["key"], epoch)
+        if committed in line["positions"]
+    )
+    line["at"] = call["at"] + 0.001
+
+
+def child_before_its_parent(doctor: Doctor) -> None:
+    end = next(
+        call for _, call, _ in doctor.writes("ended") if call["set"]["ended"] is True
+    )
+    end["at"] += 1_000
+    answer_of(doctor, end)["at"] += 1_000
+
+
+def answer_of(doctor: Doctor, call: Line) -> Line:
+    return next(
+        line
+        for lines in doctor.lines.values()
+        if call in lines
+        for line in lines
+        if line["kind"] == "answer" and line["call"] == call["call"]
+    )
+
+
+def lost(doctor: Doctor) -> None:
+    _, call, _ = doctor.commit()
+    number = call["set"]["sequence_number"]
+    for lines in doctor.lines.values():
+        for line in [*lines]:
+            if line["kind"] == "deliver" and line["positions"][0][0] == number:
+                lines.remove(line)
+
+
+def two_answers(doctor: Doctor) -> None:
+    process, _, answer = doctor.commit()
+    doctor.lines[process].append(answer)
+
+
+def answered_before_the_call(doctor: Doctor) -> None:
+    _, call, answer = doctor.commit()
+    answer["at"] = call["at"] - 1
+
+
+DOCTORED: list[tuple[str, Callable[[Doctor], None]]] = [
+    ("epochs with two owners", two_owners),
+    ("rows gone back", epoch_gone_back),
+    ("rows gone back", checkpoint_gone_back),
+    ("checkpoints of former owners", commit_of_a_former_owner),
+    ("checkpoints that nobody wrote", checkpoint_from_nowhere),
+    ("leader epochs with two leaders", two_leaders),
+    ("plans gone back", plan_gone_back),
+    ("deliveries without a claim", delivery_without_a_claim),
+    ("deliveries after a later claim", delivery_after_a_later_claim),
+    ("deliveries after the session's death", delivery_after_the_death),
+    ("records out of order", swapped),
+    ("records repeated in an epoch", repeated),
+    ("gaps in what a loop got", skipped),
+    ("records passed by a checkpoint, not delivered", skipped),
+    (
+        "records passed by a checkpoint, not delivered",
+        committed_before_it_was_delivered,
+    ),
+    ("children before their parents", child_before_its_parent),
+    ("records lost", lost),
+    ("lines that contradict one another", two_answers),
+    ("lines that contradict one another", answered_before_the_call),
+]
