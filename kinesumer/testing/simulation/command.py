@@ -6,6 +6,8 @@ import multiprocessing
 import secrets
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -147,8 +149,15 @@ def _execute_all(runs: Iterator[Run], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(execute_run, runs)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, reduce_logging) as pool:
-        yield from pool.imap(execute_run, runs)
+    context = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(jobs, context, reduce_logging) as pool:
+            yield from pool.map(execute_run, runs)
+    except BrokenProcessPool as error:
+        raise click.ClickException(
+            "one of the processes of --jobs was killed, perhaps for its memory: "
+            "simulate again, with fewer jobs"
+        ) from error
 
 
 def _replay(file: Path) -> None:
