@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 
+from kinesumer.config import Config
 from kinesumer.testing.simulation.convergence import (
     check_plan,
     check_settled,
@@ -47,6 +49,9 @@ from kinesumer.testing.simulation.service_faults import (
 )
 from kinesumer.testing.simulation.simulation import Simulation
 
+LEASE_SECONDS = Config().lease_duration_seconds
+# How many faults begin within one lease.
+GROUP_SIZES = (1, 1, 1, 2, 2, 3)
 ALL = (*KINDS, *SERVICE_KINDS, *FATAL)
 KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *RARE_KINDS}
 
@@ -111,20 +116,24 @@ def _figures(part: str, figures: list[str]) -> tuple[float | None, float]:
 def draw_faults(
     rates: Iterable[Rate], seconds: float, random: random.Random
 ) -> tuple[Fault, ...]:
-    """Draw faults that begin and end within the first ``seconds`` of a run."""
+    """Draw faults that begin and end within the first ``seconds`` of a run.
+
+    One, two or three begin within one lease, so that any of them overlap.
+    """
     rates = [rate for rate in rates if rate.kind not in FATAL]
     weights = [rate.per_minute for rate in rates]
     if not rates:
         return ()
-    mean, at = 60 / sum(weights), 0.0
+    mean, group_at = 60 / sum(weights) * fmean(GROUP_SIZES), 0.0
     faults: list[Fault] = []
-    while (at := at + 2 * mean * random.random()) < seconds:
-        (rate,) = random.choices(rates, weights)
-        # The square makes most faults short, and only some as long as possible.
-        duration_seconds = min(rate.seconds * random.random() ** 2, seconds - at)
-        draw = random.getrandbits(32)
-        faults.append(Fault(round(at, 3), rate.kind, round(duration_seconds, 3), draw))
-    return tuple(faults)
+    while (group_at := group_at + 2 * mean * random.random()) < seconds:
+        for rate in random.choices(rates, weights, k=random.choice(GROUP_SIZES)):
+            at = min(group_at + LEASE_SECONDS * random.random(), seconds)
+            # The square makes most faults short, and only some as long as possible.
+            duration = min(rate.seconds * random.random() ** 2, seconds - at)
+            draw = random.getrandbits(32)
+            faults.append(Fault(round(at, 3), rate.kind, round(duration, 3), draw))
+    return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
 # After the faults, ownership must match the plan (L2), and after the last record's
