@@ -32,13 +32,16 @@ from kinesumer.testing.simulation.scenarios import (
     EACH,
     LIMITED,
     LIMITS,
+    MONTHS,
     NAMED,
     Fault,
     Scenario,
     scenario_for,
 )
 
-NAMES = [scenario.name for scenario in (*NAMED, *LIMITED, CALM, CALLBACKS, AUTO)]
+NAMES = [
+    scenario.name for scenario in (*NAMED, *LIMITED, CALM, MONTHS, CALLBACKS, AUTO)
+]
 
 
 @click.command()

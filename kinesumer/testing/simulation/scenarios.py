@@ -158,6 +158,23 @@ CALM = Scenario(
     min_read_interval_seconds=5.0,
     faults_per_minute=1 / 360,
 )
+# A group with a deploy and expired keys once a day, and now and then a wrong clock, a
+# crash or a reshard, to simulate months. Half of its shards are idle. Records expire
+# after a day.
+MONTHS = Scenario(
+    "months",
+    shards=(4, 2),
+    records_per_second=0.05,
+    min_read_interval_seconds=5.0,
+    static_ids=True,
+    skew_seconds=0.5,
+    idle=0.5,
+    retention_seconds=86_400,
+    faults=(
+        "deploy:0.0007,no_keys:0.0007:3600,no_keys_of_all:0.0001:600,jump:0.0002,"
+        "skew:0.0002,drift:0.0001,crash:0.0002,split:0.00005,merge:0.00005"
+    ),
+)
 # A group whose user code has state per shard, in callbacks.
 CALLBACKS = Scenario("callbacks", members=4, shards=(4, 3), callbacks=True)
 # A group whose streams distribute records by AUTO from time to time.
@@ -267,7 +284,7 @@ def scenario_for(name: str, seed: int) -> Scenario:
         return NAMED[seed % len(NAMED)]
     if name == LIMITS:
         return LIMITED[seed % len(LIMITED)]
-    named = (*NAMED, *LIMITED, CALM, CALLBACKS, AUTO)
+    named = (*NAMED, *LIMITED, CALM, MONTHS, CALLBACKS, AUTO)
     return {scenario.name: scenario for scenario in named}[name]
 
 

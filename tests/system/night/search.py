@@ -16,7 +16,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[3]
 # A task that would begin in the last seconds would not come to an end.
 LEAST_SECONDS = 60.0
-SEEDS, INPUTS, CHAOS_MINUTES = 20, 200_000, 10
+SEEDS, INPUTS, CHAOS_MINUTES, DAYS = 20, 200_000, 10, 10
 # Lines of a failed task's output that its issue quotes.
 QUOTED_LINES = 80
 
@@ -55,6 +55,12 @@ def disturb(draw: Random, seed: int, jobs: int) -> list[str]:
     ]
 
 
+def simulate_months(draw: Random, seed: int, jobs: int) -> list[str]:
+    """Simulate days with idle shards, retention, deploys and wrong clocks."""
+    module = ["-m", "kinesumer.testing.simulation", "--shape", "months", "--quiet"]
+    return [*module, "--minutes", f"{DAYS * 1440}", "--seed", f"{seed}"]
+
+
 def check_histories(draw: Random, seed: int, jobs: int) -> list[str]:
     """Check the histories of simulated groups."""
     module = ["-m", "tests.system.night.histories"]
@@ -75,7 +81,7 @@ def search_model(draw: Random, seed: int, jobs: int) -> list[str]:
 TASKS = (
     Task(
         "simulation",
-        0.45,
+        0.35,
         simulate,
         r"(?P<runs>\d+) runs, (?P<faults>\d+) faults, .* (?P<records>\d+) records",
     ),
@@ -84,6 +90,12 @@ TASKS = (
         0.1,
         check_histories,
         r"(?P<runs>\d+) histories, (?P<deliveries>\d+) deliveries",
+    ),
+    Task(
+        "months",
+        0.1,
+        simulate_months,
+        r"(?P<faults>\d+) faults, .*; (?P<seconds>\d+) s in",
     ),
     Task("chaos", 0.2, disturb, r"records +(?P<handled>\d+), handled"),
     Task("fuzz", 0.1, fuzz, r"(?P<inputs>[\d,]+) inputs"),
