@@ -9,13 +9,12 @@ from collections.abc import Callable, Generator
 from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.connection import (
     CHUNKED,
-    RECEIVE_BYTES,
     Answer,
     Connection,
     MalformedAnswerError,
     read_framing,
 )
-from kinesumer.aws.http.pool import Address, connect
+from kinesumer.aws.http.pool import Address, Connector
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.runtime.tasks import Countdown, timeout
 from kinesumer.wire.event_stream import Frame, FrameReader
@@ -239,10 +238,10 @@ class EventStreamPool:
     """The event streams of one event loop, each with a connection of its own."""
 
     def __init__(self, connect_seconds: float, addresses: AddressCache) -> None:
-        self._connect_seconds, self._addresses = connect_seconds, addresses
+        self._connect_seconds = connect_seconds
         # All connections receive into one buffer, since each piece is copied at once.
         # An idle subscription then costs no buffer.
-        self._shared = bytearray(RECEIVE_BYTES)
+        self._connector = Connector(connect_seconds, addresses)
         self._open: set[EventStream] = set()
 
     async def open(self, address: Address, request: bytes) -> EventStream:
@@ -251,13 +250,8 @@ class EventStreamPool:
         Raise RefusedError if the status is not 200, and OSError if the connection
         fails.
         """
-        async with timeout(self._connect_seconds):
-            stream = await connect(
-                address,
-                self._addresses,
-                self._shared,
-                lambda: EventStream(self._shared),
-            )
+        connector = self._connector
+        stream = await connector.connect(address, lambda: EventStream(connector.shared))
         self._open.add(stream)
         stream.lost.add_done_callback(lambda _: self._open.discard(stream))
         stream.send(request)

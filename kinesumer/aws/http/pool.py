@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,9 @@ KEEP_SECONDS = 12.0
 # How long to try one address of a host before also trying the next one. RFC 8305
 # recommends 250 ms.
 NEXT_ADDRESS_SECONDS = 0.25
+# Connections to one address that are opened at the same time. asyncio gives each TLS
+# handshake a buffer of 256 KiB, which the process keeps: a hundred at once take 20 MB.
+HANDSHAKES = 8
 
 C = TypeVar("C", bound=Connection)
 
@@ -76,6 +80,51 @@ class Slot:
             self._free.release()
 
 
+class Connector:
+    """Opens the connections of one event loop, a few at a time to each address.
+
+    ``addresses`` are those that others on the event loop have looked up. TLS receives
+    into ``shared``, a buffer of all connections.
+    """
+
+    def __init__(self, connect_seconds: float, addresses: AddressCache) -> None:
+        self.shared: bytearray = bytearray(RECEIVE_BYTES)
+        self._connect_seconds, self._addresses = connect_seconds, addresses
+        self._turns: defaultdict[Address, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(HANDSHAKES)
+        )
+
+    async def connect(
+        self,
+        address: Address,
+        make: Callable[[], C],
+        idle: Callable[[], C | None] = lambda: None,
+    ) -> C:
+        """Open a connection, unless ``idle`` returns one when it is this one's turn.
+
+        Raise OSError if that fails.
+        """
+        async with self._turns[address]:
+            if (connection := idle()) is not None:
+                return connection
+            async with timeout(self._connect_seconds):
+                return await self._open(address, make)
+
+    async def _open(self, address: Address, make: Callable[[], C]) -> C:
+        sock = await start_connection(
+            await self._addresses.find(address.host, address.port),
+            happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+        )
+        transport, connection = await asyncio.get_running_loop().create_connection(
+            make,
+            sock=sock,
+            ssl=address.tls,
+            server_hostname=address.host if address.tls else None,
+        )
+        share_buffer(transport, self.shared)
+        return connection
+
+
 class ConnectionPool:
     """The connections of one event loop, at most ``limit`` at a time.
 
@@ -89,14 +138,12 @@ class ConnectionPool:
         limit: int,
         addresses: AddressCache,
     ) -> None:
-        self._connect_seconds, self._read_seconds = connect_seconds, read_seconds
-        self._limit = limit
+        self._connector = Connector(connect_seconds, addresses)
+        self._read_seconds, self._limit = read_seconds, limit
         self._free = asyncio.Semaphore(limit)
         self._holders: set[asyncio.Task[Any] | None] = set()
         self._open: set[Connection] = set()
         self._idle: dict[Address, list[tuple[float, Connection]]] = {}
-        self._addresses = addresses
-        self._shared = bytearray(RECEIVE_BYTES)
         self._is_closed = False
 
     async def send(
@@ -173,42 +220,21 @@ class ConnectionPool:
             self._idle[address].pop(0)[1].abort()
 
     async def _connect(self, address: Address) -> Connection:
-        self._make_room()
-        async with timeout(self._connect_seconds):
-            connection = await connect(
-                address,
-                self._addresses,
-                self._shared,
-                lambda: Connection(self._read_seconds),
-            )
+        def idle() -> Connection | None:
+            # Another task may have finished with its connection meanwhile.
+            if (connection := self._take(address)) is None:
+                self._make_room()
+            return connection
+
+        connection = await self._connector.connect(
+            address, lambda: Connection(self._read_seconds), idle
+        )
         if self._is_closed:  # close() can't know a connection that was being opened
             connection.abort()
             raise ConnectionAbortedError("the connections were closed meanwhile")
         self._open.add(connection)
         connection.lost.add_done_callback(lambda _: self._open.discard(connection))
         return connection
-
-
-async def connect(
-    address: Address, addresses: AddressCache, shared: bytearray, make: Callable[[], C]
-) -> C:
-    """Open a connection. Raise OSError if that fails.
-
-    TLS receives into ``shared``, a buffer of all connections of the event loop.
-    ``addresses`` are those that others on the event loop have looked up.
-    """
-    sock = await start_connection(
-        await addresses.find(address.host, address.port),
-        happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
-    )
-    transport, connection = await asyncio.get_running_loop().create_connection(
-        make,
-        sock=sock,
-        ssl=address.tls,
-        server_hostname=address.host if address.tls else None,
-    )
-    share_buffer(transport, shared)
-    return connection
 
 
 def client_context() -> ssl.SSLContext:

@@ -73,7 +73,7 @@ async def test_tls_connections_receive_into_one_buffer(
             await source.get_records(iterator, 10)
         transports: list[Any] = [stream._transport for stream in pool._open]
         buffers = [each._ssl_protocol.get_buffer(-1).obj for each in transports]
-        assert [buffer is pool._shared for buffer in buffers] == [True] * 2
+        assert [buffer is pool._connector.shared for buffer in buffers] == [True] * 2
         await pool.close()
 
 

@@ -23,6 +23,7 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
+from tests.support.clock import until
 from tests.support.reservations import Room
 from tests.support.tls_front import make_certificate
 
@@ -37,6 +38,8 @@ class Server:
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.body, self.headers = EMPTY, dict[str, str]()
         self.peers: set[object] = set()
+        # Requests that arrive are answered when so many have arrived.
+        self.together = asyncio.Barrier(1)
         self._tls = tls
         self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
         self.port = 0
@@ -44,6 +47,7 @@ class Server:
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         self.peers.add(request.transport.get_extra_info("peername"))
+        await self.together.wait()
         await asyncio.sleep(0.01)
         return web.Response(body=self.body, headers=self.headers)
 
@@ -109,9 +113,55 @@ async def test_requests_at_once_have_connections_of_their_own(
     server: Server, connections: ConnectionPool
 ) -> None:
     place = Address("localhost", server.port, None)
+    server.together = asyncio.Barrier(20)
     for _ in range(2):
         await asyncio.gather(*(connections.send(place, ASK) for _ in range(20)))
     assert len(server.peers) == 20
+
+
+async def test_connections_are_opened_a_few_at_a_time(
+    connections: ConnectionPool,
+) -> None:
+    accepted = 0
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    trusting = ssl.create_default_context()
+    place = Address("127.0.0.1", port, trusting)  # it never shakes hands
+    asked = [asyncio.create_task(connections.send(place, ASK)) for _ in range(20)]
+    await until(lambda: accepted == module.HANDSHAKES)
+    await asyncio.sleep(0.1)
+    assert accepted == module.HANDSHAKES
+    for task in asked:
+        task.cancel()
+    await asyncio.wait(asked)
+    server.close()
+
+
+async def test_a_task_that_waited_to_connect_uses_what_has_become_idle(
+    server: Server, connections: ConnectionPool
+) -> None:
+    await connections.send(server.place, ASK)
+    turns = connections._connector._turns[server.place]
+    for _ in range(module.HANDSHAKES):
+        await turns.acquire()
+    barrier = server.together = asyncio.Barrier(2)
+    first = asyncio.create_task(connections.send(server.place, ASK))
+    await until(lambda: barrier.n_waiting)
+    second = asyncio.create_task(connections.send(server.place, ASK))
+    server.together = asyncio.Barrier(1)
+    await barrier.wait()
+    await first
+    turns.release()
+    assert (await second).body == EMPTY
+    assert len(server.peers) == 1
 
 
 async def test_a_server_that_closes_after_its_answer_is_connected_to_anew(
@@ -277,7 +327,9 @@ async def test_tls_connections_receive_into_one_buffer(
             connection._transport._ssl_protocol.get_buffer(-1)  # type: ignore[union-attr]
             for connection in connections._open
         ]
-        assert [buffer.obj is connections._shared for buffer in buffers] == [True] * 4
+        assert [buffer.obj is connections._connector.shared for buffer in buffers] == [
+            True
+        ] * 4
 
 
 @pytest.mark.pinned
