@@ -310,8 +310,13 @@ class Delivery(Generic[S]):
         """Update the shards' progress with the records that user code has finished."""
         for handout in self.handouts:
             self._sync(handout)
+        # Each batch is asked once: a client of many shards may have one of each.
+        orphaned: dict[S, int] = {}
         for handout in self.handouts:
-            self._count_orphaned(handout.shard)
+            shard = handout.shard
+            orphaned[shard] = orphaned.get(shard, shard.dropped) + handout.orphaned()
+        for shard, count in orphaned.items():
+            shard.set_orphaned(count)
 
     def has_records(self, shard: S, *, waiting: bool) -> bool:
         """Return whether user code has records of a shard, or gets more of them."""
