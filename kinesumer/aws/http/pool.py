@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections import defaultdict
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,8 +31,8 @@ KEEP_SECONDS = 12.0
 # How long to try one address of a host before also trying the next one. RFC 8305
 # recommends 250 ms.
 NEXT_ADDRESS_SECONDS = 0.25
-# Connections to one address that are opened at the same time. asyncio gives each TLS
-# handshake a buffer of 256 KiB, which the process keeps: a hundred at once take 20 MB.
+# TLS handshakes with one address at the same time. asyncio gives each one a buffer of
+# 256 KiB, which the process keeps: a hundred at once take 20 MB.
 HANDSHAKES = 8
 
 C = TypeVar("C", bound=Connection)
@@ -81,7 +82,7 @@ class Slot:
 
 
 class Connector:
-    """Opens the connections of one event loop, a few at a time to each address.
+    """Opens the connections of one event loop.
 
     ``addresses`` are those that others on the event loop have looked up. TLS receives
     into ``shared``, a buffer of all connections.
@@ -90,7 +91,7 @@ class Connector:
     def __init__(self, connect_seconds: float, addresses: AddressCache) -> None:
         self.shared: bytearray = bytearray(RECEIVE_BYTES)
         self._connect_seconds, self._addresses = connect_seconds, addresses
-        self._turns: defaultdict[Address, asyncio.Semaphore] = defaultdict(
+        self._handshakes: defaultdict[Address, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(HANDSHAKES)
         )
 
@@ -100,27 +101,41 @@ class Connector:
         make: Callable[[], C],
         idle: Callable[[], C | None] = lambda: None,
     ) -> C:
-        """Open a connection, unless ``idle`` returns one when it is this one's turn.
+        """Open a connection. Raise OSError if that fails.
 
-        Raise OSError if that fails.
+        If it has to wait for its TLS handshake, return what ``idle`` returns then.
         """
-        async with self._turns[address]:
+        async with timeout(self._connect_seconds):
+            sock = await start_connection(
+                await self._addresses.find(address.host, address.port),
+                happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+            )
+        if address.tls is None:
+            return await self._wrap(sock, address, make)
+        turns = self._handshakes[address]
+        try:
+            await turns.acquire()
+        except BaseException:
+            sock.close()
+            raise
+        try:
             if (connection := idle()) is not None:
+                sock.close()
                 return connection
-            async with timeout(self._connect_seconds):
-                return await self._open(address, make)
+            return await self._wrap(sock, address, make)
+        finally:
+            turns.release()
 
-    async def _open(self, address: Address, make: Callable[[], C]) -> C:
-        sock = await start_connection(
-            await self._addresses.find(address.host, address.port),
-            happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
-        )
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            make,
-            sock=sock,
-            ssl=address.tls,
-            server_hostname=address.host if address.tls else None,
-        )
+    async def _wrap(
+        self, sock: socket.socket, address: Address, make: Callable[[], C]
+    ) -> C:
+        async with timeout(self._connect_seconds):
+            transport, connection = await asyncio.get_running_loop().create_connection(
+                make,
+                sock=sock,
+                ssl=address.tls,
+                server_hostname=address.host if address.tls else None,
+            )
         share_buffer(transport, self.shared)
         return connection
 
@@ -220,14 +235,11 @@ class ConnectionPool:
             self._idle[address].pop(0)[1].abort()
 
     async def _connect(self, address: Address) -> Connection:
-        def idle() -> Connection | None:
-            # Another task may have finished with its connection meanwhile.
-            if (connection := self._take(address)) is None:
-                self._make_room()
-            return connection
-
+        self._make_room()
         connection = await self._connector.connect(
-            address, lambda: Connection(self._read_seconds), idle
+            address,
+            lambda: Connection(self._read_seconds),
+            partial(self._take, address),
         )
         if self._is_closed:  # close() can't know a connection that was being opened
             connection.abort()
