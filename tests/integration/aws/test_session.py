@@ -161,7 +161,9 @@ async def test_a_loan_follows_keys_that_the_other_loop_renews(
                     await asyncio.sleep(0.05)
 
         await asyncio.to_thread(lambda: asyncio.run(beat()))
-    assert list(dict.fromkeys(aws.keys("GetItem"))) == ["KEY1", "KEY2", "KEY3"]
+    # On a slow machine, the first of the keys expire before a call was made with them.
+    found = [int(key.removeprefix("KEY")) for key in dict.fromkeys(aws.keys("GetItem"))]
+    assert found == [*range(found[0], found[0] + 3)]
 
 
 async def test_a_loan_never_waits_for_a_loop_that_is_blocked(

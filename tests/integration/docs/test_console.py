@@ -89,6 +89,7 @@ NOT_RUN = {
     "local": "goes on until a signal; test_programs.py runs it",
     "reset": "is refused while clients run",
     "tail": "goes on until a signal, or reads another account",
+    "verify history": "needs histories; test_history.py runs it",
 }
 ENDLESS = {"--watch", "--generate"}
 QUICK = Config(
