@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
 
 
-OpenStore = Callable[[], AbstractAsyncContextManager[StateStore]]
-OpenSource = Callable[[Stream], Awaitable[StreamSource]]
-
-
 class Identity(NamedTuple):
     """The names of a client, its state store and its settings."""
 
@@ -88,7 +84,7 @@ class Connections:
     """A client's open connections to its state store and to streams."""
 
     store: StateStore
-    open_source: OpenSource
+    open_source: Callable[[Stream], Awaitable[StreamSource]]
     heartbeat: Callable[[ClientContext], HeartbeatTask] = HeartbeatTask
     telemetry: Telemetry = field(default_factory=Telemetry)
     # The AWS clients for the targets of dead letters; None if there is no AWS.
@@ -144,20 +140,16 @@ async def _connect_to_aws(
     )
     async with clients:
         loan = await clients.lend()
-        open_dynamodb = partial(open_borrowed_store, loan, identity.table)
-        open_kinesis = partial(open_reading_source, clients)
-        open_store: OpenStore = open_dynamodb
-        open_source: OpenSource = open_kinesis
         if history is not None:
             history.begin(identity.app, identity.client_id, identity.config.commit)
-            open_store = partial(recorded_store, open_dynamodb, history)
-            open_source = partial(recorded_source, open_kinesis, history)
-        thread = StoreThread(open_store)
+        open_store = partial(open_borrowed_store, loan, identity.table)
+        open_source = partial(open_reading_source, clients)
+        thread = StoreThread(partial(recorded_store, open_store, history))
         telemetry = OpenTelemetry(identity.app, SystemClock())
         try:
             yield Connections(
                 store=await thread.start(),
-                open_source=open_source,
+                open_source=partial(recorded_source, open_source, history),
                 heartbeat=partial(HeartbeatThread, thread=thread),
                 telemetry=telemetry,
                 clients=clients,

@@ -311,11 +311,12 @@ def recorded(store: StateStore, history: History | None) -> StateStore:
 
 @asynccontextmanager
 async def recorded_store(
-    open_store: Callable[[], AbstractAsyncContextManager[StateStore]], history: History
+    open_store: Callable[[], AbstractAsyncContextManager[StateStore]],
+    history: History | None,
 ) -> AsyncIterator[StateStore]:
-    """Open a store whose calls are written to a history."""
+    """Open a store whose calls are written to a history, if there is one."""
     async with open_store() as store:
-        yield RecordedStore(store, history)
+        yield recorded(store, history)
 
 
 def _shown(row: Mapping[str, Value] | None) -> object:
@@ -388,8 +389,9 @@ def _shown_page(page: Page) -> object:
 
 async def recorded_source(
     open_source: Callable[[Stream], Awaitable[StreamSource]],
-    history: History,
+    history: History | None,
     stream: Stream,
 ) -> StreamSource:
-    """Open a source whose reads are written to a history."""
-    return RecordedSource(await open_source(stream), stream.name, history)
+    """Open a source whose reads are written to a history, if there is one."""
+    source = await open_source(stream)
+    return source if history is None else RecordedSource(source, stream.name, history)

@@ -278,7 +278,7 @@ DOCTORED: list[tuple[str, Callable[[Doctor], None]]] = [
     ("rows gone back", epoch_gone_back),
     ("rows gone back", checkpoint_gone_back),
     ("checkpoints of former owners", commit_of_a_former_owner),
-    ("checkpoints that nobody wrote", checkpoint_from_nowhere),
+    ("checkpoints without a writer", checkpoint_from_nowhere),
     ("leader epochs with two leaders", two_leaders),
     ("plans gone back", plan_gone_back),
     ("deliveries without a claim", delivery_without_a_claim),

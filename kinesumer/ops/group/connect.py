@@ -144,12 +144,13 @@ RETRY_SECONDS = 30.0
 
 def operator_context(app: str, store: StateStore) -> ClientContext:
     """Return the context of a command. Raises ConfigurationError for an invalid app."""
+    validate_name("app", app)
     clock, draws = SystemClock(), random.Random()
     history = open_history(clock, os.environ)
     if history is not None:
         history.begin(app, OPERATOR, commit="")
     return ClientContext(
-        app=validate_name("app", app),
+        app=app,
         client_id=OPERATOR,
         config=Config(),
         store=PacedStore(recorded(store, history), clock, draws),

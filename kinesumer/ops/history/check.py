@@ -20,7 +20,7 @@ RULES: dict[str, Rule] = {
     "epochs with two owners": row_rules.two_owners,
     "rows gone back": row_rules.rows_gone_back,
     "checkpoints of former owners": row_rules.foreign_commits,
-    "checkpoints that nobody wrote": row_rules.unknown_values,
+    "checkpoints without a writer": row_rules.unknown_values,
     "leader epochs with two leaders": row_rules.two_leaders,
     "plans gone back": row_rules.plans_gone_back,
     "deliveries without a claim": delivery_rules.not_owned,
@@ -37,7 +37,7 @@ RULES: dict[str, Rule] = {
 
 
 class Verdict(NamedTuple):
-    """What histories show."""
+    """The result of a check of histories."""
 
     counts: dict[str, int]
     faults: dict[str, list[str]]  # by rule
