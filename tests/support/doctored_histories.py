@@ -55,6 +55,10 @@ class Doctor:
             each for each in self.writes("owner") if each[1]["set"]["epoch"] > 1
         )
 
+    def end(self) -> tuple[str, Line, Line]:
+        """Return a write that marked a shard as ended."""
+        return next(each for each in self.writes("ended") if each[1]["set"]["ended"])
+
     def deliveries(self, key: list[str], epoch: int) -> list[tuple[str, Line]]:
         """Return the deliveries of a shard, given by its row's key, in an epoch."""
         shard = [key[0].split("#", 2)[2], key[1].partition("/")[2]]
@@ -95,6 +99,13 @@ def checkpoint_gone_back(doctor: Doctor) -> None:
         key=lambda line: line["at"],
     )["positions"][0]
     row["sequence_number"] = before[0]
+    reader = next(name for name in doctor.lines if name.startswith("client"))
+    doctor.lines[reader] += read(call["key"], row, answer["at"] + 0.5)
+
+
+def opened_again(doctor: Doctor) -> None:
+    _, call, answer = doctor.end()
+    row = dict(answer["result"]["row"], ended=False)
     reader = next(name for name in doctor.lines if name.startswith("client"))
     doctor.lines[reader] += read(call["key"], row, answer["at"] + 0.5)
 
@@ -206,6 +217,16 @@ def swapped(doctor: Doctor) -> None:
     one["positions"], two["positions"] = two["positions"], one["positions"]
 
 
+def got_by_the_former_owner(doctor: Doctor) -> None:
+    _, call, _ = doctor.takeover()
+    epoch = call["set"]["epoch"]
+    _, late = doctor.deliveries(call["key"], epoch)[1]
+    process, former = doctor.deliveries(call["key"], epoch - 1)[-1]
+    positions = doctor.deliveries(call["key"], epoch)[2][1]["positions"]
+    assert late["positions"] < positions
+    doctor.lines[process].append(former | {"positions": positions})
+
+
 def repeated(doctor: Doctor) -> None:
     _, call, _ = doctor.takeover()
     process, line = doctor.deliveries(call["key"], call["set"]["epoch"])[-1]
@@ -237,21 +258,8 @@ def committed_before_it_was_delivered(doctor: Doctor) -> None:
 
 
 def child_before_its_parent(doctor: Doctor) -> None:
-    end = next(
-        call for _, call, _ in doctor.writes("ended") if call["set"]["ended"] is True
-    )
-    end["at"] += 1_000
-    answer_of(doctor, end)["at"] += 1_000
-
-
-def answer_of(doctor: Doctor, call: Line) -> Line:
-    return next(
-        line
-        for lines in doctor.lines.values()
-        if call in lines
-        for line in lines
-        if line["kind"] == "answer" and line["call"] == call["call"]
-    )
+    for line in doctor.end()[1:]:
+        line["at"] += 1_000
 
 
 def lost(doctor: Doctor) -> None:
@@ -277,6 +285,7 @@ DOCTORED: list[tuple[str, Callable[[Doctor], None]]] = [
     ("epochs with two owners", two_owners),
     ("rows gone back", epoch_gone_back),
     ("rows gone back", checkpoint_gone_back),
+    ("rows gone back", opened_again),
     ("checkpoints of former owners", commit_of_a_former_owner),
     ("checkpoints without a writer", checkpoint_from_nowhere),
     ("leader epochs with two leaders", two_leaders),
@@ -285,6 +294,7 @@ DOCTORED: list[tuple[str, Callable[[Doctor], None]]] = [
     ("deliveries after a later claim", delivery_after_a_later_claim),
     ("deliveries after the session's death", delivery_after_the_death),
     ("records out of order", swapped),
+    ("records out of order", got_by_the_former_owner),
     ("records repeated in an epoch", repeated),
     ("gaps in what a loop got", skipped),
     ("records passed by a checkpoint, not delivered", skipped),

@@ -77,28 +77,38 @@ def after_death(index: Index, margin: float) -> Iterator[str]:
 
 
 def out_of_order(index: Index, margin: float) -> Iterator[str]:
-    """Yield records that user code first got after a later one of the same epoch.
-
-    With acknowledgements by asking, the order is that of the shard. Otherwise it is
-    that of each partition key: handlers may run in parallel.
-    """
+    """Yield records that user code first got after a later one, unless after a seek."""
     for shard in index.shards.values():
-        for epoch, deliveries in shard.delivered.items():
-            last: dict[str, Position] = {}
-            seen: set[Position] = set()
-            for each in deliveries:
-                keys = each.keys or ("",) * len(each.positions)
-                has_one_loop = _acks_by_asking(index, each.process, each.by)
-                for position, key in zip(each.positions, keys, strict=True):
-                    name = "" if has_one_loop else key
-                    is_ordered = position not in seen and (has_one_loop or bool(key))
-                    seen.add(position)
-                    if is_ordered and position < last.get(name, position):
-                        yield (
-                            f"{shard.name}: in epoch {epoch}, {text_of(position)} was "
-                            f"delivered after {text_of(last[name])}"
-                        )
-                    last[name] = max(position, last.get(name, position))
+        jumps = sorted(shard.jumps)
+        last: dict[tuple[int, str], Position] = {}
+        seen: set[tuple[int, Position]] = set()
+        for epoch, position, key in _in_order(index, shard):
+            era = bisect_right(jumps, epoch)
+            if (era, position) in seen:
+                continue
+            seen.add((era, position))
+            before = last.setdefault((era, key), position)
+            if position < before:
+                yield (
+                    f"{shard.name}: in epoch {epoch}, {text_of(position)} was "
+                    f"delivered after {text_of(before)}"
+                )
+            last[era, key] = max(position, before)
+
+
+def _in_order(index: Index, shard: ShardHistory) -> Iterator[tuple[int, Position, str]]:
+    """Yield epoch, position and key of all deliveries that have an order.
+
+    With acknowledgements by asking, the order is that of the shard: the key is "".
+    Otherwise it is that of each partition key: handlers may run in parallel.
+    """
+    for epoch, deliveries in sorted(shard.delivered.items()):
+        for each in deliveries:
+            has_one_loop = _acks_by_asking(index, each.process, each.by)
+            keys = each.keys or ("",) * len(each.positions)
+            for position, key in zip(each.positions, keys, strict=True):
+                if has_one_loop or key:
+                    yield epoch, position, "" if has_one_loop else key
 
 
 def repeats(index: Index, margin: float) -> Iterator[str]:

@@ -18,6 +18,7 @@ from kinesumer.ops.history.lines import (
     position_of,
     row_position,
     row_shard,
+    text_of,
 )
 
 
@@ -27,12 +28,17 @@ class State(NamedTuple):
     call: Call
     epoch: int
     position: Position
-    owner: str
     is_ended: bool
+    owner: str
     parents: tuple[str, ...]
     start: str
     # A read that is not consistent may return an old state.
     is_current: bool
+
+    @property
+    def place(self) -> str:
+        """The checkpoint, and whether the shard has ended."""
+        return text_of(self.position) + ", the end" * self.is_ended
 
 
 class Claim(NamedTuple):
@@ -65,6 +71,8 @@ class ShardHistory:
     written: set[Position] = field(default_factory=set)
     # When some process first asked to mark the shard as ended.
     ended_at: float | None = None
+    # True if a process opened the shard again, since Kinesis lists it as open.
+    is_reopened: bool = False
     delivered: dict[int, list[Delivery]] = field(default_factory=dict)  # by epoch
     done: dict[int, list[Delivery]] = field(default_factory=dict)
     given_up: dict[int, list[Delivery]] = field(default_factory=dict)
@@ -167,8 +175,8 @@ def _state(row: dict[str, Any], call: Call) -> State:
         call,
         int(row.get("epoch", 0)),
         row_position(row),
-        row.get("owner", ""),
         row.get("ended") is True,
+        row.get("owner", ""),
         tuple(row.get("parents", ())),
         row.get("start", ""),
         is_current,
@@ -188,6 +196,7 @@ def _note_write(shard: ShardHistory, call: Call) -> None:
             shard.commits.append(Commit(call, int(required["epoch"]), position))
     if new.get("ended") is True and shard.ended_at is None:
         shard.ended_at = call.began
+    shard.is_reopened |= new == {"ended": False}
     if "owner" in new:
         shard.claims.append(Claim(call, int(new["epoch"]), new["owner"]))
     elif "epoch" in new and "last_hash" not in new:

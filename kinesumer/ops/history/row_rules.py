@@ -46,13 +46,14 @@ def rows_gone_back(index: Index, margin: float) -> Iterator[str]:
                     f"{shard.name}: epoch {state.epoch} was seen by "
                     f"{state.call.process} after epoch {before.epoch}"
                 )
-            elif state.position < before.position:
+            elif state.position < before.position or (
+                before.is_ended and not (state.is_ended or shard.is_reopened)
+            ):
                 first = bisect_right(jumps, before.epoch)
                 if first == len(jumps) or jumps[first] > state.epoch:
                     yield (
-                        f"{shard.name}: the checkpoint {text_of(state.position)} was "
-                        f"seen by {state.call.process} after "
-                        f"{text_of(before.position)}"
+                        f"{shard.name}: the checkpoint {state.place} was seen by "
+                        f"{state.call.process} after {before.place}"
                     )
 
 
@@ -67,7 +68,7 @@ def _in_real_time(shard: ShardHistory, margin: float) -> Iterator[tuple[State, S
             index < len(ended) and ended[index].call.ended + margin < state.call.began
         ):
             seen = ended[index]
-            if newest is None or seen[1:3] > newest[1:3]:
+            if newest is None or seen[1:4] > newest[1:4]:
                 newest = seen
             index += 1
         if newest is not None:

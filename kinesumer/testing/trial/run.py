@@ -23,7 +23,6 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import GroupReport, report
 from kinesumer.runtime.text import MAX_NAMED
 from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.histories import judge_histories
 from kinesumer.testing.trial.journal import Journal, Note, Producer, RecordCounts, now
 from kinesumer.testing.trial.processes import (
     MAX_UNCOMMITTED_RECORDS,
@@ -39,8 +38,9 @@ from kinesumer.testing.trial.verdict import (
     Line,
     Verdict,
     conclusion,
-    judge,
     judge_pauses,
+    judge_promises,
+    judge_repeats,
     nothing,
 )
 
@@ -309,10 +309,10 @@ class Trial:
         drain = Config().drain_timeout_seconds
         self.verdict = Verdict(
             [
-                *judge(run, drain, MAX_UNCOMMITTED_RECORDS),
+                *judge_promises(run, self.processes.histories),
+                *judge_repeats(run, drain, MAX_UNCOMMITTED_RECORDS),
                 Line("KPL aggregates", f"{counts.aggregates}"),
                 nothing("records not committed after all clients have left", missing),
-                *judge_histories(self.processes.histories, counts.produced),
                 nothing("other faults", self.faults),
                 *judge_pauses(run, events),
             ]

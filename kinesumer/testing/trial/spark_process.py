@@ -18,7 +18,7 @@ from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import ShardKey
 from kinesumer.testing.trial.child import STARTED
 from kinesumer.testing.trial.journal import Produced, RecordCounts, now
-from kinesumer.testing.trial.oracle import Parents, early_children
+from kinesumer.testing.trial.oracle import Parents
 from kinesumer.testing.trial.processes import Child, Processes, TrialStream
 from kinesumer.testing.trial.verdict import Event, Line, Verdict, nothing
 
@@ -212,8 +212,12 @@ def judge(
     by_shard: dict[ShardKey, list[OutputRow]] = {}
     for row in rows:
         by_shard.setdefault(row.shard, []).append(row)
-    spans = {shard: (part[0].batch, part[-1].batch) for shard, part in by_shard.items()}
-    disordered = [f"{a} began before {b}" for a, b in early_children(spans, parents)]
+    disordered = [
+        f"{shard} began before {parent}"
+        for shard, part in by_shard.items()
+        for parent in parents.get(shard, ())
+        if parent in by_shard and part[0].batch < by_shard[parent][-1].batch
+    ]
     for shard_rows in by_shard.values():
         known = [row for row in shard_rows if (row.shard, row.number) in positions]
         disordered += [

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from kinesumer import Config
 from kinesumer.model.streams import ShardKey
+from kinesumer.ops.history.check import check_directories
+from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import MAX_NAMED
+from kinesumer.telemetry.history import History
 from kinesumer.testing.bounds import HAND_OVER_SECONDS, STEADY_SECONDS, crash_bound
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled
@@ -86,26 +90,42 @@ def nothing(what: str, found: list[str]) -> Line:
     return Line(what, str(len(found)), "0", not found, details=tuple(found[:MAX_NAMED]))
 
 
-def judge(
+def judge_promises(run: Run, histories: Path) -> Iterator[Line]:
+    """Yield a line for each promise about records and positions.
+
+    The produced records are added to the histories in the directory.
+    """
+    yield Line("records", f"{len(run.produced)}, handled {len(run.handled)} times")
+    for what, found in oracle.PROMISES.items():
+        yield nothing(what, list(found(run)))
+    with (histories / "producer.jsonl").open("wb") as file:
+        history = History(file.write, SystemClock())
+        for record in run.produced:
+            history.produced(record.shard, [record.position])
+    verdict = check_directories([histories])
+    counts = ", ".join(f"{count:,} {what}" for what, count in verdict.counts.items())
+    yield Line("histories", counts)
+    for rule, faults in verdict.faults.items():
+        yield nothing(f"histories: {rule}", faults)
+
+
+def judge_repeats(
     run: Run, drain_timeout_seconds: float, max_uncommitted_records: int
 ) -> Iterator[Line]:
-    """Yield the lines of the promises about records and positions."""
-    found = oracle.judge(run)
-    yield Line("records", f"{len(run.produced)}, handled {len(run.handled)} times")
-    for what, broken in found.broken.items():
-        yield nothing(what, broken)
+    """Yield the lines about records that were handled more than once."""
+    repeated = oracle.repeated(run)
     permitted = oracle.allowance(run, drain_timeout_seconds)
     limit = max_uncommitted_records
     total = limit * permitted.forced.total() + permitted.overdue.total()
-    allowed = {s: permitted.records(s, limit) for s in found.repeated}
+    allowed = {s: permitted.records(s, limit) for s in repeated}
     too_many = [
         f"{shard}: {count} records of {allowed[shard]}"
-        for shard, count in found.repeated.items()
+        for shard, count in repeated.items()
         if count > allowed[shard]
     ]
-    yield Line("duplicates", str(found.duplicates), f"{total}", not too_many)
-    if found.repeated:
-        shard, count = max(found.repeated.items(), key=lambda item: item[1])
+    yield Line("duplicates", str(sum(repeated.values())), f"{total}", not too_many)
+    if repeated:
+        shard, count = max(repeated.items(), key=lambda item: item[1])
         yield Line("  of the shard that had most", f"{count}", f"{allowed[shard]}")
     yield Line(
         "  by how many forced takeovers, overdue records",

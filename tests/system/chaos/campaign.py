@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinesumer import Config
-from kinesumer.testing.trial.histories import judge_histories
 from kinesumer.testing.trial.journal import now
-from kinesumer.testing.trial.verdict import Line, Verdict, judge, nothing
+from kinesumer.testing.trial.verdict import (
+    Line,
+    Verdict,
+    judge_promises,
+    judge_repeats,
+    nothing,
+)
 from tests.system.chaos.backends import Backend
 from tests.system.chaos.mishaps import MISHAPS
 from tests.system.chaos.starvation import Canary
@@ -76,8 +81,8 @@ class Campaign:
         )
         return Verdict(
             [
-                *judge(run, drain, limit),
-                *judge_histories(fleet.histories, run.produced),
+                *judge_promises(run, fleet.histories),
+                *judge_repeats(run, drain, limit),
                 *times(run, config, self._probes, canary, fleet.fan_out_arns),
                 nothing("clients that ended by themselves", storm.unexpected),
                 Line(

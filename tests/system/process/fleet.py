@@ -19,10 +19,10 @@ from kinesumer.model.streams import ShardKey
 from kinesumer.telemetry.history import VARIABLE
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.histories import judge_histories
 from kinesumer.testing.trial.journal import Handled, now
-from kinesumer.testing.trial.oracle import Run, Verdict
+from kinesumer.testing.trial.oracle import Run
 from kinesumer.testing.trial.processes import isolated_environment
+from kinesumer.testing.trial.verdict import judge_promises
 from tests.support.clock import PATIENCE_SECONDS
 from tests.system.chaos.timing import Deliveries, in_order
 from tests.system.process.cable import Cable
@@ -290,7 +290,7 @@ class Fleet:
             [event for client in self.clients for event in client.events],
         )
 
-    def finish(self, *, takeovers: int = 0) -> Verdict:
+    def finish(self, *, takeovers: int = 0) -> None:
         """Stop all clients, and assert that every promise was kept.
 
         ``takeovers`` is the number of forced takeovers, each of which may repeat a
@@ -299,16 +299,15 @@ class Fleet:
         self.drain()
         self.leave()
         run = self.run()
-        verdict = oracle.judge(run)
-        faults = list(verdict.faults)
-        for line in judge_histories(self.histories, run.produced):
-            faults += line.details
+        lines = judge_promises(run, self.histories)
+        faults = [f"{line.what}: {fault}" for line in lines for fault in line.details]
         assert not faults, "\n".join([*faults[:20], self.report()])
+        repeated = oracle.repeated(run)
         allowed = takeovers * self.config["max_uncommitted_records"]
-        assert max(verdict.repeated.values(), default=0) <= allowed, verdict.repeated
-        self.note(f"{verdict.duplicates} of {len(run.produced)} records repeated")
+        assert max(repeated.values(), default=0) <= allowed, repeated
+        count = sum(repeated.values())
+        self.note(f"{count} of {len(run.produced)} records repeated")
         self.note(f"pauses of moved shards: {in_order(Deliveries(run).all_moves())}")
-        return verdict
 
     def note(self, text: str) -> None:
         self.figures.append(text)
