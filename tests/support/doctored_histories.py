@@ -71,24 +71,45 @@ class Doctor:
             and line["epoch"] == epoch
         ]
 
+    def client(self, other_than: str = "") -> list[Line]:
+        """Return the lines of a client."""
+        return next(
+            lines
+            for name, lines in self.lines.items()
+            if name.startswith("client") and name != other_than
+        )
+
+    def move(self, process: str, *lines: Line) -> None:
+        """Move lines of a process to another client."""
+        for line in lines:
+            self.lines[process].remove(line)
+            self.client(other_than=process).append(line)
+
+    def read(self, row: Line, at: float) -> None:
+        """Let a client read a row, with a consistent read."""
+        about = {"name": "get", "key": [row["pk"], row["sk"]], "consistent": True}
+        self.client().extend(
+            [
+                {"kind": "call", "at": at, "call": 10**9, **about},
+                {"kind": "answer", "at": at + 0.01, "call": 10**9, "result": row},
+            ]
+        )
+
 
 def two_owners(doctor: Doctor) -> None:
     _, call, answer = doctor.takeover()
     call["set"]["owner"] = answer["result"]["row"]["owner"] = "another"
-    process = next(name for name in doctor.lines if name.startswith("client"))
     copy = deepcopy((call, answer))
     for line in copy:
         line["call"] += 1_000_000
     copy[0]["set"]["owner"] = copy[1]["result"]["row"]["owner"] = "one more"
-    doctor.lines[process] += copy
+    doctor.client().extend(copy)
 
 
 def epoch_gone_back(doctor: Doctor) -> None:
     _, call, answer = doctor.takeover()
-    reader = next(name for name in doctor.lines if name.startswith("client"))
     row = dict(answer["result"]["row"], epoch=call["set"]["epoch"] - 1)
-    late = answer["at"] + 1
-    doctor.lines[reader] += read(call["key"], row, late)
+    doctor.read(row, answer["at"] + 1)
 
 
 def checkpoint_gone_back(doctor: Doctor) -> None:
@@ -99,41 +120,19 @@ def checkpoint_gone_back(doctor: Doctor) -> None:
         key=lambda line: line["at"],
     )["positions"][0]
     row["sequence_number"] = before[0]
-    reader = next(name for name in doctor.lines if name.startswith("client"))
-    doctor.lines[reader] += read(call["key"], row, answer["at"] + 0.5)
+    doctor.read(row, answer["at"] + 0.5)
 
 
 def opened_again(doctor: Doctor) -> None:
-    _, call, answer = doctor.end()
-    row = dict(answer["result"]["row"], ended=False)
-    reader = next(name for name in doctor.lines if name.startswith("client"))
-    doctor.lines[reader] += read(call["key"], row, answer["at"] + 0.5)
-
-
-def read(key: list[str], row: Line, at: float) -> list[Line]:
-    """Return the lines of a consistent read."""
-    about = {"name": "get", "key": key, "consistent": True, "call": 10**9}
-    return [
-        {"kind": "call", "at": at, **about},
-        {"kind": "answer", "at": at + 0.01, "call": 10**9, "result": row},
-    ]
+    _, _, answer = doctor.end()
+    doctor.read(dict(answer["result"]["row"], ended=False), answer["at"] + 0.5)
 
 
 def commit_of_a_former_owner(doctor: Doctor) -> None:
-    _, call, _ = doctor.takeover()
-    old = call["set"]["epoch"] - 1
-    process, commit, answer = doctor.commit()
-    other = next(
-        name for name in doctor.lines if name.startswith("client") and name != process
-    )
-    lines = doctor.lines[process]
-    number = commit["call"]
-    moved = [line for line in lines if line.get("call") == number]
-    doctor.lines[process] = [line for line in lines if line.get("call") != number]
-    for line in moved:
+    process, *lines = doctor.commit()
+    doctor.move(process, *lines)
+    for line in lines:
         line["call"] = 10**9
-    doctor.lines[other] += moved
-    assert old >= 1 and answer in moved
 
 
 def checkpoint_from_nowhere(doctor: Doctor) -> None:
@@ -150,9 +149,7 @@ def two_leaders(doctor: Doctor) -> None:
         and isinstance(line.get("result"), dict)
         and (line["result"].get("row") or {}).get("pk", "").startswith("leader#")
     )
-    row = dict(line["result"]["row"], session="another")
-    reader = next(name for name in doctor.lines if name.startswith("client"))
-    doctor.lines[reader] += read([row["pk"], row["sk"]], row, line["at"])
+    doctor.read(dict(line["result"]["row"], session="another"), line["at"])
 
 
 def plan_gone_back(doctor: Doctor) -> None:
@@ -177,12 +174,7 @@ def plan_gone_back(doctor: Doctor) -> None:
 
 def delivery_without_a_claim(doctor: Doctor) -> None:
     _, call, _ = doctor.takeover()
-    process, line = doctor.deliveries(call["key"], call["set"]["epoch"])[0]
-    doctor.lines[process].remove(line)
-    other = next(
-        name for name in doctor.lines if name.startswith("client") and name != process
-    )
-    doctor.lines[other].append(line)
+    doctor.move(*doctor.deliveries(call["key"], call["set"]["epoch"])[0])
 
 
 def delivery_after_a_later_claim(doctor: Doctor) -> None:

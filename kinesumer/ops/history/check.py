@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from kinesumer.ops.history import delivery_rules, row_rules
-from kinesumer.ops.history.index import Index, build_index
+from kinesumer.ops.history.index import Rule, build_index
 from kinesumer.ops.history.lines import find_files, read_histories
 
 # NTP keeps the clocks of machines closer together than this.
 CLOCK_ERROR_SECONDS = 0.5
 
-# A rule gets the histories, and the margin for differences between clocks, in seconds.
-Rule = Callable[[Index, float], Iterable[str]]
 RULES: dict[str, Rule] = {
     "lines that contradict one another": row_rules.contradictions,
     "epochs with two owners": row_rules.two_owners,
@@ -87,8 +85,8 @@ def check_histories(
         "shards": len(index.shards),
         "epochs": sum(len(shard.epochs) for shard in index.shards.values()),
         "checkpoints": sum(len(shard.commits) for shard in index.shards.values()),
-        "deliveries": sum(len(each.positions) for each in histories.delivered),
-        "produced records": sum(len(each.positions) for each in histories.produced),
+        "deliveries": histories.count("deliver"),
+        "produced records": histories.count("produced"),
     }
     faults = {what: list(rule(index, margin)) for what, rule in RULES.items()}
     return Verdict(counts, faults, remarks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +20,9 @@ from kinesumer.ops.history.lines import (
     row_shard,
     text_of,
 )
+
+# The fields of ``ShardHistory`` with the records in lines of a kind.
+FIELDS = {"deliver": "delivered", "done": "done", "give up": "given_up"}
 
 
 class State(NamedTuple):
@@ -138,6 +141,21 @@ class Index:
         return self.shards.setdefault(shard, ShardHistory(shard))
 
 
+# A rule gets the histories, and the margin for differences between clocks, in seconds.
+Rule = Callable[[Index, float], Iterator[str]]
+
+
+def of_each_shard(find: Callable[[Index, ShardHistory, float], Iterator[str]]) -> Rule:
+    """Return a rule that finds faults of each shard, and names the shard in them."""
+
+    def rule(index: Index, margin: float) -> Iterator[str]:
+        for shard in index.shards.values():
+            for fault in find(index, shard, margin):
+                yield f"{shard.name}: {fault}"
+
+    return rule
+
+
 def build_index(histories: Histories) -> Index:
     """Return what the histories say about each shard."""
     index = Index(histories)
@@ -147,15 +165,15 @@ def build_index(histories: Histories) -> Index:
             _note_write(index.shard(key_shard(call.arguments["key"])), call)
     for shard in index.shards.values():
         shard.states.sort(key=lambda state: state.call.began)
-    for name in ("delivered", "done", "given_up"):
-        for each in sorted(getattr(histories, name), key=lambda each: each.at):
-            epochs = getattr(index.shard(each.shard), name)
+    produced = defaultdict[tuple[str, str], set[Position]](set)
+    for each in sorted(histories.records, key=lambda each: each.at):
+        if each.kind == "produced":
+            produced[each.shard[1:]].update(each.positions)
+        else:
+            epochs = getattr(index.shard(each.shard), FIELDS[each.kind])
             epochs.setdefault(each.epoch, []).append(each)
-    by_place = defaultdict[tuple[str, str], set[Position]](set)
-    for each in histories.produced:
-        by_place[each.shard[1:]].update(each.positions)
     for shard in index.shards.values():
-        shard.produced = by_place[shard.shard[1:]]
+        shard.produced = produced[shard.shard[1:]]
     return index
 
 

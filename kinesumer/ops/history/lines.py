@@ -65,14 +65,16 @@ class Call(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Records that a process gave to user code, acknowledged or gave up."""
+    """Records that user code got, has done or gave up, or that Kinesis acknowledged."""
 
+    kind: str
     process: str
     at: float
     shard: Shard
     epoch: int
     positions: tuple[Position, ...]
-    by: str = ""
+    # True if user code does a record by asking for the next one.
+    acks_by_asking: bool
     keys: tuple[str, ...] = ()
 
 
@@ -91,11 +93,7 @@ class Histories(NamedTuple):
 
     clients: dict[str, Client]  # by process
     calls: list[Call]
-    delivered: list[Delivery]
-    done: list[Delivery]
-    given_up: list[Delivery]
-    # The records that producers put, and when Kinesis had acknowledged them.
-    produced: list[Delivery]
+    records: list[Delivery]
     faults: list[str]  # lines that contradict one another
 
     @property
@@ -105,29 +103,21 @@ class Histories(NamedTuple):
 
     def in_utc(self) -> Histories:
         """Return the histories with times in UTC, to compare those of machines."""
+        offsets = {name: client.wall_offset for name, client in self.clients.items()}
 
-        def shift(process: str) -> float:
-            client = self.clients.get(process)
-            return 0.0 if client is None else client.wall_offset
+        def utc(process: str, at: float) -> float:
+            return at + offsets.get(process, 0.0)
 
         calls = [
-            call._replace(
-                began=call.began + shift(call.process),
-                ended=call.ended + shift(call.process),
-            )
-            for call in self.calls
+            x._replace(began=utc(x.process, x.began), ended=utc(x.process, x.ended))
+            for x in self.calls
         ]
+        records = [x._replace(at=utc(x.process, x.at)) for x in self.records]
+        return self._replace(calls=calls, records=records)
 
-        def shifted(items: list[Delivery]) -> list[Delivery]:
-            return [each._replace(at=each.at + shift(each.process)) for each in items]
-
-        return self._replace(
-            calls=calls,
-            delivered=shifted(self.delivered),
-            done=shifted(self.done),
-            given_up=shifted(self.given_up),
-            produced=shifted(self.produced),
-        )
+    def count(self, kind: str) -> int:
+        """Return the number of records in the lines of a kind."""
+        return sum(len(each.positions) for each in self.records if each.kind == kind)
 
 
 def position_of(value: Any) -> Position:
@@ -172,7 +162,7 @@ def find_files(directories: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
 
 def read_histories(files: Iterable[tuple[str, bytes]]) -> Histories:
     """Read files, given by name and content. Raises HistoryError."""
-    found = Histories({}, [], [], [], [], [], [])
+    found = Histories({}, [], [], [])
     for process, content in files:
         open_calls: dict[int, Call] = {}
         for number, text in enumerate(_whole_lines(content), 1):
@@ -214,14 +204,8 @@ def _read_line(
             call = call._replace(error=error, result=line.get("result"))
             # An error is no answer: the table may apply the write at any later time.
             found.calls.append(call if error else call._replace(ended=at))
-        case "deliver":
-            found.delivered.append(_delivery(process, at, line, found))
-        case "done":
-            found.done.append(_delivery(process, at, line, found))
-        case "give up":
-            found.given_up.append(_delivery(process, at, line, found))
-        case "produced":
-            found.produced.append(_delivery(process, at, line, found))
+        case "deliver" | "done" | "give up" | "produced":
+            found.records.append(_delivery(process, at, line, found))
         case kind:
             raise ValueError(f"kind {kind!r} is unknown")
 
@@ -232,11 +216,12 @@ def _delivery(
     arn, shard_id = line["shard"]
     client = found.clients.get(process)  # a producer is no client
     return Delivery(
+        line["kind"],
         process,
         at,
         ("" if client is None else client.app, arn, shard_id),
         line.get("epoch", 0),
         tuple(map(position_of, line["positions"])),
-        line.get("by", ""),
+        line.get("by") == "loop" and client is not None and client.commit == "auto",
         tuple(line.get("keys", ())),
     )

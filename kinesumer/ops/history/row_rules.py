@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
-from kinesumer.ops.history.index import Index, ShardHistory, State
+from kinesumer.ops.history.index import Index, ShardHistory, State, of_each_shard
 from kinesumer.ops.history.lines import BEGINNING, LEADER_ROW, MEMBER_ROW, text_of
 
 
@@ -20,41 +20,37 @@ def contradictions(index: Index, margin: float) -> Iterator[str]:
     yield from index.histories.faults
 
 
-def two_owners(index: Index, margin: float) -> Iterator[str]:
+@of_each_shard
+def two_owners(index: Index, shard: ShardHistory, margin: float) -> Iterator[str]:
     """Yield epochs of a shard that two sessions owned."""
-    for shard in index.shards.values():
-        owners = defaultdict[int, set[str]](set)
-        for state in shard.states:
-            if state.owner:
-                owners[state.epoch].add(state.owner)
-        for claim in shard.claims:
-            if claim.call.is_applied:
-                owners[claim.epoch].add(claim.session)
-        for epoch, sessions in owners.items():
-            if len(sessions) > 1:
-                names = ", ".join(sorted(sessions))
-                yield f"{shard.name}: epoch {epoch} has several owners: {names}"
+    owners = defaultdict[int, set[str]](set)
+    for state in shard.states:
+        if state.owner:
+            owners[state.epoch].add(state.owner)
+    for claim in shard.claims:
+        if claim.call.is_applied:
+            owners[claim.epoch].add(claim.session)
+    for epoch, sessions in owners.items():
+        if len(sessions) > 1:
+            names = ", ".join(sorted(sessions))
+            yield f"epoch {epoch} has several owners: {names}"
 
 
-def rows_gone_back(index: Index, margin: float) -> Iterator[str]:
+@of_each_shard
+def rows_gone_back(index: Index, shard: ShardHistory, margin: float) -> Iterator[str]:
     """Yield states of a row that are older than a state that was seen before them."""
-    for shard in index.shards.values():
-        jumps = sorted(shard.jumps)
-        for before, state in _in_real_time(shard, margin):
-            if state.epoch < before.epoch:
-                yield (
-                    f"{shard.name}: epoch {state.epoch} was seen by "
-                    f"{state.call.process} after epoch {before.epoch}"
-                )
-            elif state.position < before.position or (
-                before.is_ended and not (state.is_ended or shard.is_reopened)
-            ):
-                first = bisect_right(jumps, before.epoch)
-                if first == len(jumps) or jumps[first] > state.epoch:
-                    yield (
-                        f"{shard.name}: the checkpoint {state.place} was seen by "
-                        f"{state.call.process} after {before.place}"
-                    )
+    jumps = sorted(shard.jumps)
+    for before, state in _in_real_time(shard, margin):
+        if state.epoch < before.epoch:
+            seen = f"seen by {state.call.process} after epoch {before.epoch}"
+            yield f"epoch {state.epoch} was {seen}"
+        elif state.position < before.position or (
+            before.is_ended and not (state.is_ended or shard.is_reopened)
+        ):
+            first = bisect_right(jumps, before.epoch)
+            if first == len(jumps) or jumps[first] > state.epoch:
+                seen = f"seen by {state.call.process} after {before.place}"
+                yield f"the checkpoint {state.place} was {seen}"
 
 
 def _in_real_time(shard: ShardHistory, margin: float) -> Iterator[tuple[State, State]]:
@@ -75,28 +71,27 @@ def _in_real_time(shard: ShardHistory, margin: float) -> Iterator[tuple[State, S
             yield newest, state
 
 
-def foreign_commits(index: Index, margin: float) -> Iterator[str]:
+@of_each_shard
+def foreign_commits(index: Index, shard: ShardHistory, margin: float) -> Iterator[str]:
     """Yield checkpoints that a process stored in an epoch that it did not own."""
-    for shard in index.shards.values():
-        for commit in shard.commits:
-            owners = shard.owners(commit.epoch)
-            if owners and commit.call.process not in owners:
-                yield (
-                    f"{shard.name}: {commit.call.process} stored "
-                    f"{text_of(commit.position)} in epoch {commit.epoch}, which "
-                    f"belongs to {', '.join(sorted(owners))}"
-                )
+    for commit in shard.commits:
+        owners = shard.owners(commit.epoch)
+        if owners and commit.call.process not in owners:
+            yield (
+                f"{commit.call.process} stored {text_of(commit.position)} in epoch "
+                f"{commit.epoch}, which belongs to {', '.join(sorted(owners))}"
+            )
 
 
-def unknown_values(index: Index, margin: float) -> Iterator[str]:
+@of_each_shard
+def unknown_values(index: Index, shard: ShardHistory, margin: float) -> Iterator[str]:
     """Yield checkpoints that no process has written."""
-    for shard in index.shards.values():
-        if shard.unexplained or not shard.states:
-            continue
-        first = min(shard.states, key=lambda state: state.call.ended)
-        known = shard.written | {first.position, BEGINNING}
-        for position in {state.position for state in shard.states} - known:
-            yield f"{shard.name}: no process wrote the checkpoint {text_of(position)}"
+    if shard.unexplained or not shard.states:
+        return
+    first = min(shard.states, key=lambda state: state.call.ended)
+    known = shard.written | {first.position, BEGINNING}
+    for position in {state.position for state in shard.states} - known:
+        yield f"no process wrote the checkpoint {text_of(position)}"
 
 
 def two_leaders(index: Index, margin: float) -> Iterator[str]:

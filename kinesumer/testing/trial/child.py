@@ -109,7 +109,6 @@ async def consume(settings: Settings) -> None:
     ) as client:
         async for record in client.consume(settings.streams, start=Start.TRIM_HORIZON):
             journal.record(record, now())
-    journal.note("left")
 
 
 def run_client(settings: Settings) -> int:

@@ -9,28 +9,27 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
+from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.wire import put_records
 
 TICK_SECONDS = 0.2
 AGGREGATE_RECORDS = 8
 MAX_RECORDS = Limits().request_records
-# All processes of a machine share this clock. It also counts the time in which the
-# machine is suspended.
-now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+# All processes of a machine share this clock.
+now = SystemClock().now
+T = TypeVar("T")
 
 
 class Produced(NamedTuple):
@@ -56,61 +55,44 @@ class Handled(NamedTuple):
     ended: float
 
 
-class Note(NamedTuple):
-    """Any other line of a client's journal."""
+class LineWriter:
+    """Appends values to a file, one line of JSON each."""
 
-    client: str
-    name: str
-    text: str
-    at: float
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-
-class Line(msgspec.Struct, omit_defaults=True):
-    """One line of a journal: a record that was handled, or a note."""
-
-    handled: Handled | None = None
-    note: Note | None = None
+    def write(self, value: object) -> None:
+        """Write a line."""
+        os.write(self._file, msgspec.json.encode(value) + b"\n")
 
 
-_DECODER = msgspec.json.Decoder(Line)
-
-
-class JournalWriter:
+class JournalWriter(LineWriter):
     """The journal of a client, in the client's process.
 
     Its records are texts that begin with a number, followed by a space.
     """
 
     def __init__(self, path: str, client: str) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        super().__init__(path)
         self._client = client
 
     def record(self, record: Record, began: float) -> None:
         """Note that a record was handled, from a time until now."""
         number, fence = int(record.data.partition(b" ")[0]), record.fence
         place = record.partition_key or "", fence.shard, record.position, fence.epoch
-        handled = Handled(self._client, number, *place, began, now())
-        self._write(Line(handled=handled))
-
-    def note(self, name: str, text: str = "") -> None:
-        """Note anything else."""
-        self._write(Line(note=Note(self._client, name, text, now())))
-
-    def _write(self, line: Line) -> None:
-        os.write(self._file, msgspec.json.encode(line) + b"\n")
+        self.write(Handled(self._client, number, *place, began, now()))
 
 
-class Journal:
-    """The journal of another process, read while it grows."""
+class Journal(Generic[T]):
+    """The lines that another process writes, read while their file grows."""
 
-    def __init__(self, path: Path) -> None:
-        self.handled: list[Handled] = []
-        self.notes: list[Note] = []
-        self._path = path
+    def __init__(self, path: Path, kind: type[T]) -> None:
+        self.lines: list[T] = []
+        self._path, self._decoder = path, msgspec.json.Decoder(kind)
         self._offset = 0
 
-    def follow(self) -> list[Handled]:
-        """Read new lines, and return the records that were handled.
+    def follow(self) -> list[T]:
+        """Read and return new lines.
 
         An incomplete last line of a killed process is ignored.
         """
@@ -121,11 +103,9 @@ class Journal:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
-        lines = _DECODER.decode_lines(whole)
-        handled = [line.handled for line in lines if line.handled is not None]
-        self.handled += handled
-        self.notes += [line.note for line in lines if line.note is not None]
-        return handled
+        lines = self._decoder.decode_lines(whole)
+        self.lines += lines
+        return lines
 
 
 class RecordCounts:

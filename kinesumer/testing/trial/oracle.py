@@ -1,52 +1,25 @@
-"""Check on the records and rows of a trial what histories can't say.
+"""Check in the records of a trial what the rules of its histories can't say.
 
-The checker of histories checks the order of deliveries, their epochs and the rows.
+Histories don't have the data of records, and don't know when a loop has done one.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import (
-    Callable,
-    Container,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from itertools import pairwise
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from math import inf
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.bounds import REQUESTS_SECONDS
-from kinesumer.testing.trial.journal import Handled, Note, Produced
+from kinesumer.ops.history.index import ShardHistory, build_index
+from kinesumer.ops.history.lines import find_files, position_of, read_histories
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.telemetry.history import History
+from kinesumer.testing.trial.journal import Handled, Produced
 
 # The parents of each shard.
 Parents: TypeAlias = "Mapping[ShardKey, Iterable[ShardKey]]"
-
-
-class Snapshot(NamedTuple):
-    """The rows of a group, as a read that ended at ``at`` found them."""
-
-    at: float
-    shards: dict[ShardKey, ShardRow]
-    members: dict[str, MemberRow]
-    leader: str | None  # client id
-
-    @property
-    def live(self) -> dict[str, MemberRow]:
-        """The members that are not dead, by client id."""
-        return {name: row for name, row in self.members.items() if not row.dead}
-
-
-def parents_of(rows: Iterable[ShardRow]) -> Parents:
-    """Return the parents of each shard whose row has parents."""
-    return {
-        row.key: [row.key._replace(shard_id=parent) for parent in row.parents]
-        for row in rows
-        if row.parents
-    }
 
 
 def ancestors(shard: ShardKey, parents: Parents) -> set[ShardKey]:
@@ -60,11 +33,35 @@ class Run(NamedTuple):
 
     produced: Sequence[Produced]
     handled: Sequence[Handled]
-    snapshots: Sequence[Snapshot]
+    shards: Mapping[ShardKey, ShardHistory]
     parents: Parents
-    notes: Sequence[Note] = ()
     # Numbers of records in failed requests. Kinesis may have accepted them anyway.
     uncertain: Container[int] = ()
+
+
+def read_run(
+    histories: Path,
+    app: str,
+    produced: Sequence[Produced],
+    handled: Sequence[Handled],
+    uncertain: Container[int] = (),
+) -> Run:
+    """Add the produced records to an app's histories, and read them."""
+    with (histories / "producer.jsonl").open("wb") as file:
+        history = History(file.write, SystemClock())
+        for record in produced:
+            history.produced(record.shard, [record.position])
+    index = build_index(read_histories(find_files([histories])))
+    shards = {
+        ShardKey(*place): shard
+        for (of_app, *place), shard in index.shards.items()
+        if of_app == app
+    }
+    parents = {
+        key: {key._replace(shard_id=one) for x in shard.states for one in x.parents}
+        for key, shard in shards.items()
+    }
+    return Run(produced, handled, shards, parents, uncertain)
 
 
 def lost(run: Run) -> Iterable[str]:
@@ -84,30 +81,21 @@ def unknown(run: Run) -> Iterable[str]:
             yield f"{h} was never produced there"
 
 
-def death_times(run: Run) -> dict[str, float]:
-    """Return the time at which each dead session was first seen dead."""
-    died: dict[str, float] = {}
-    for snapshot in run.snapshots:
-        for member in snapshot.members.values():
-            if member.dead:
-                died.setdefault(member.session, snapshot.at)
-    return died
-
-
 def too_far(run: Run) -> Iterable[str]:
     """Yield records that a stored checkpoint covered before they were handled."""
     first: dict[tuple[str, int], float] = {}
     for h in run.handled:
         name = (h.shard.stream_arn, h.number)
         first[name] = min(first.get(name, h.ended), h.ended)
-    waiting = {shard: deque(log) for shard, log in logs(run).items()}
-    for snapshot in run.snapshots:
-        for key, row in snapshot.shards.items():
-            log = waiting.get(key)
-            while log and row.position is not None and log[0].position <= row.position:
+    waiting: dict[ShardKey, deque[Produced]] = defaultdict(deque)
+    for p in sorted(run.produced, key=lambda p: p.position.order):
+        waiting[p.shard].append(p)
+    for key, shard in run.shards.items():
+        log = waiting[key]
+        for commit in sorted(shard.commits, key=lambda commit: commit.call.began):
+            while log and position_of(log[0].position) <= commit.position:
                 p = log.popleft()
-                at = first.get((key.stream_arn, p.number))
-                if at is None or at > snapshot.at:
+                if first.get((key.stream_arn, p.number), inf) > commit.call.began:
                     yield f"{key.shard_id}: the checkpoint covers {p}, not handled yet"
 
 
@@ -120,22 +108,6 @@ def repeated(run: Run) -> dict[ShardKey, int]:
             counts[h.shard] += 1
         seen.add((h.shard.stream_arn, h.number))
     return dict(counts)
-
-
-def logs(run: Run) -> dict[ShardKey, list[Produced]]:
-    """Return the produced records by shard, in the order of their positions."""
-    found: dict[ShardKey, list[Produced]] = defaultdict(list)
-    for p in sorted(run.produced, key=lambda p: p.position.order):
-        found[p.shard].append(p)
-    return found
-
-
-def by_epoch(run: Run) -> dict[tuple[ShardKey, int], list[Handled]]:
-    """Return the handled records by shard and epoch, in the order of time."""
-    found: dict[tuple[ShardKey, int], list[Handled]] = defaultdict(list)
-    for h in sorted(run.handled, key=lambda h: h.began):
-        found[h.shard, h.epoch].append(h)
-    return found
 
 
 # --- permitted repeats: I10 of the protocol -------------------------------------------
@@ -156,45 +128,22 @@ class Allowance(NamedTuple):
 
 def allowance(run: Run, drain_timeout_seconds: float) -> Allowance:
     """Return what permits repeated records in a run."""
+    forced = {key: len(takeovers(shard)) for key, shard in run.shards.items()}
     overdue = Counter(
         h.shard for h in run.handled if h.ended - h.began > drain_timeout_seconds
     )
-    return Allowance(Counter(forced(run)), overdue)
+    return Allowance(Counter(forced), overdue)
 
 
-def forced(run: Run) -> Iterator[ShardKey]:
-    """Yield a shard for each time its owner died without giving it up."""
-    peaceful = set(left(run))
-    last: dict[ShardKey, ShardRow] = {}
-    for seen, then in pairwise([*run.snapshots, *run.snapshots[-1:]]):
-        # A snapshot reads members before shards, so it may show a takeover before it
-        # shows that the former owner is dead. Then the next snapshot shows the death.
-        live = {row.session for row in then.live.values()}
-        for key, row in seen.shards.items():
-            before = last.get(key)
-            last[key] = row
-            if before is None or before.epoch == row.epoch or not before.owner:
-                continue
-            if before.owner not in live | peaceful:
-                yield key
+def takeovers(shard: ShardHistory) -> set[int]:
+    """Return the epochs that began though no owner had given the shard up."""
+    owned = {state.epoch for state in shard.states if state.owner}
+    given_up = {state.epoch for state in shard.states if not state.owner}
+    claimed = {claim.epoch for claim in shard.claims}
+    return {epoch for epoch in claimed if epoch - 1 in owned - given_up}
 
 
-def left(run: Run) -> Iterator[str]:
-    """Yield the sessions that gave up all shards before they were dead.
-
-    The entry in the journal isn't enough: other clients may have fenced the session
-    before it asked to leave. A leaving client writes "gave up" at most the time of its
-    requests after it has marked itself dead.
-    """
-    died = death_times(run)
-    for note in run.notes:
-        if note.name == "gave up":
-            if died.get(note.text, note.at) >= note.at - REQUESTS_SECONDS:
-                yield note.text
-
-
-# Checks that must find nothing in any run. Histories can't say any of this: they don't
-# have the data of records, and don't know when a loop has done one.
+# Checks that must find nothing in any run.
 PROMISES: dict[str, Callable[[Run], Iterable[str]]] = {
     "records lost": lost,
     "records that were never produced": unknown,

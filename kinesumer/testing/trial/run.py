@@ -22,8 +22,14 @@ from kinesumer.ops.cli.tables import status_picture
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import GroupReport, report
 from kinesumer.runtime.text import MAX_NAMED
-from kinesumer.testing.trial import oracle
-from kinesumer.testing.trial.journal import Journal, Note, Producer, RecordCounts, now
+from kinesumer.testing.trial.journal import (
+    Handled,
+    Journal,
+    Producer,
+    RecordCounts,
+    now,
+)
+from kinesumer.testing.trial.oracle import Parents, Run, read_run
 from kinesumer.testing.trial.processes import (
     MAX_UNCOMMITTED_RECORDS,
     WAIT_SECONDS,
@@ -168,7 +174,7 @@ class Trial:
         self._counts = RecordCounts(stream.arn for stream in streams)
         self._started = now()
         self._phase = "starting"
-        self._journals: dict[str, Journal] = {}
+        self._journals: dict[str, Journal[Handled]] = {}
         self._ended: set[str] = set()
         # Recent samples: a time, and the number of records processed by then.
         self._rates: list[tuple[float, int]] = []
@@ -218,10 +224,13 @@ class Trial:
             await self._stop_clients()
             await self._watcher.look()
             self._collect()
-            await self._judge_spark()
+            counts = self._counts
+            found = counts.produced, counts.handled, counts.uncertain
+            run = read_run(self.processes.histories, names.app, *found)
+            await self._judge_spark(run.parents)
         finally:
             observer.cancel()
-        self._judge(scenario.events)
+        self._judge(run, scenario.events)
         verdict = Verdict([*self.verdict.lines, *self.spark_verdict.lines])
         return ["", verdict.text(), "", *conclusion(verdict.faults())]
 
@@ -282,30 +291,22 @@ class Trial:
                 self.faults.append(f"{child.name} didn't end within {WAIT_SECONDS:g} s")
         self._say("all clients have left")
 
-    async def _judge_spark(self) -> None:
+    async def _judge_spark(self, parents: Parents) -> None:
         """Judge the output of the Spark query."""
         if self._spark is None:
             return
         problems = [self._spark.unexpected_end(), await self._spark.end()]
-        verdict = await self._spark.judge(self._watcher.parents)
+        verdict = await self._spark.judge(parents)
         faults = nothing("faults of Spark", [*filter(None, problems)])
         self.spark_verdict = Verdict([*verdict.lines, faults])
 
-    def _judge(self, events: list[Event]) -> None:
+    def _judge(self, run: Run, events: list[Event]) -> None:
         """Judge the run."""
         for event in events:
             if event.kind == "kill":
                 event.shards = self._watcher.held_when_killed(event.client, event.at)
         counts, watcher = self._counts, self._watcher
-        run = oracle.Run(
-            counts.produced,
-            counts.handled,
-            watcher.history,
-            watcher.parents,
-            self._departures(),
-            counts.uncertain,
-        )
-        missing = [f"{p}" for p in counts.produced if not watcher.is_committed(p)]
+        missing = [f"{record}" for record in watcher.uncommitted(counts.produced)]
         drain = Config().drain_timeout_seconds
         self.verdict = Verdict(
             [
@@ -317,18 +318,6 @@ class Trial:
                 *judge_pauses(run, events),
             ]
         )
-
-    def _departures(self) -> list[Note]:
-        """Return a note for each session that gave up its shards as it left."""
-        sessions: dict[str, str] = {}
-        for seen in self._watcher.history:
-            sessions |= {name: row.session for name, row in seen.members.items()}
-        return [
-            note._replace(name="gave up", text=sessions[note.client])
-            for journal in self._journals.values()
-            for note in journal.notes
-            if note.name == "left" and note.client in sessions
-        ]
 
     async def _observe(self) -> None:
         while True:
@@ -349,7 +338,7 @@ class Trial:
         for child in self.processes.clients:
             name = child.name
             if name not in self._journals:
-                self._journals[name] = Journal(self.processes.journal(name))
+                self._journals[name] = Journal(self.processes.journal(name), Handled)
             for entry in self._journals[name].follow():
                 self._counts.add_handled(entry)
             if not child.is_running and name not in self._ended:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kinesumer import Config
 from kinesumer.core import lineage
 from kinesumer.core.claims import contains
-from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Shard, ShardKey
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.ports import StateStore, StreamSource
 from kinesumer.testing.bounds import crash_bound
-from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Produced, now
 from kinesumer.testing.trial.processes import Child, Processes, TrialStream
 from kinesumer.testing.trial.spark_process import SparkProcess
@@ -135,7 +133,7 @@ class Scenario:
 
     def _largest_owner(self, children: Sequence[Child]) -> Child:
         """Return the client with the most shards."""
-        seen = self.watcher.history[-1]
+        seen = self.watcher.latest
         return max(children, key=lambda child: len(shards_of(seen, child.name)))
 
 
@@ -147,32 +145,22 @@ class Watcher:
 
     def __init__(self, store: StateStore, app: str) -> None:
         self.latest: Snapshot = Snapshot([], None, [], {})
-        self.history: list[oracle.Snapshot] = []
+        self._history: list[tuple[float, Snapshot]] = []  # with the end of each read
         self._store, self._app = store, app
 
     async def look(self) -> Snapshot:
         """Read all rows."""
-        latest = self.latest = await read_snapshot(self._store, self._app)
-        shards = {row.key: row for row in latest.rows}
-        members = {row.client_id: row for row in latest.members}
-        seen = oracle.Snapshot(now(), shards, members, latest.leader_id)
-        self.history.append(seen)
-        return latest
+        self.latest = await read_snapshot(self._store, self._app)
+        self._history.append((now(), self.latest))
+        return self.latest
 
-    @property
-    def shards(self) -> dict[ShardKey, ShardRow]:
-        """The rows of all shards, as the last read found them."""
-        return self.history[-1].shards if self.history else {}
-
-    @property
-    def parents(self) -> oracle.Parents:
-        """The parents of each shard."""
-        return oracle.parents_of(self.shards.values())
-
-    def is_committed(self, record: Produced) -> bool:
-        """Return whether the checkpoint of a record's shard covers the record."""
-        row = self.shards.get(record.shard)
-        return bool(row and row.position and record.position <= row.position)
+    def uncommitted(self, records: Iterable[Produced]) -> Iterator[Produced]:
+        """Yield the records that no checkpoint covered at the last read."""
+        positions = {row.key: row.position for row in self.latest.rows}
+        for record in records:
+            position = positions.get(record.shard)
+            if position is None or position < record.position:
+                yield record
 
     def held_when_killed(self, client_id: str, at: float) -> set[ShardKey]:
         """Return the shards of a killed client before it was declared dead.
@@ -180,22 +168,23 @@ class Watcher:
         Until then, a plan may give it more shards.
         """
         found: set[ShardKey] = set()
-        for seen in self.history:
-            if seen.at >= at and client_id in seen.live:
+        for seen_at, seen in self._history:
+            is_alive = any(member.client_id == client_id for member in seen.alive)
+            if seen_at >= at and is_alive:
                 found |= shards_of(seen, client_id)
         return found
 
 
-def shards_of(seen: oracle.Snapshot, client_id: str) -> set[ShardKey]:
+def shards_of(seen: Snapshot, client_id: str) -> set[ShardKey]:
     """Return the open shards that a client owns or that the plan gives it."""
-    member = seen.members.get(client_id)
-    planned = (member.range if member else None) or ()
+    ranges = (member.range for member in seen.members if member.client_id == client_id)
+    planned = next(ranges, None) or ()
     return {
-        key
-        for key, row in seen.shards.items()
+        row.key
+        for row in seen.rows
         if not row.ended
         and (
             row.owner_id == client_id
-            or contains(planned, key.stream_arn, row.first_hash)
+            or contains(planned, row.key.stream_arn, row.first_hash)
         )
     }

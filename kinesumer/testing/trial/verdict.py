@@ -11,9 +11,7 @@ from typing import NamedTuple
 from kinesumer import Config
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.history.check import check_directories
-from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import MAX_NAMED
-from kinesumer.telemetry.history import History
 from kinesumer.testing.bounds import HAND_OVER_SECONDS, STEADY_SECONDS, crash_bound
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled
@@ -91,17 +89,10 @@ def nothing(what: str, found: list[str]) -> Line:
 
 
 def judge_promises(run: Run, histories: Path) -> Iterator[Line]:
-    """Yield a line for each promise about records and positions.
-
-    The produced records are added to the histories in the directory.
-    """
+    """Yield a line for each promise about records and positions."""
     yield Line("records", f"{len(run.produced)}, handled {len(run.handled)} times")
     for what, found in oracle.PROMISES.items():
         yield nothing(what, list(found(run)))
-    with (histories / "producer.jsonl").open("wb") as file:
-        history = History(file.write, SystemClock())
-        for record in run.produced:
-            history.produced(record.shard, [record.position])
     verdict = check_directories([histories])
     counts = ", ".join(f"{count:,} {what}" for what, count in verdict.counts.items())
     yield Line("histories", counts)

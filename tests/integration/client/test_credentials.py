@@ -11,15 +11,11 @@ from typing import Any
 import pytest
 from aiobotocore.session import AioSession
 
-from kinesumer import (
-    Config,
-    Kinesumer,
-    Start,
-    blocking,
-)
+from kinesumer import Config, Kinesumer, Start, blocking
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import DEFAULT_ACCOUNT
 from tests.support.aws_keys import KeyFile
+from tests.support.clock import until
 
 pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 
@@ -114,21 +110,17 @@ async def test_a_failed_renewal_is_shown_while_the_keys_are_valid(
     pod.create_stream("orders")
     shown: list[str] = []
 
-    def look() -> None:
-        body = b'{"TableName": "kinesumer-state-store"}'
-        rows = pod.dynamodb("Scan", body)["Items"]
+    def look() -> list[str]:
+        rows = pod.dynamodb("Scan", b'{"TableName": "kinesumer-state-store"}')["Items"]
         shown.extend(row["incidents"]["S"] for row in rows if "incidents" in row)
+        return shown
 
     async with asyncio.timeout(60), Kinesumer("app", config=QUICK) as client:
         await read(pod, client, {})
         pod.fault("error", service="sts", code="IDPCommunicationError", count=2)
-        while "could not be renewed" not in caplog.text:
-            await asyncio.sleep(0.05)
-        while not shown:
-            look()
-            await asyncio.sleep(0.05)
-        while "work again" not in caplog.text:
-            await asyncio.sleep(0.05)
+        await until(lambda: "could not be renewed" in caplog.text)
+        await until(look)
+        await until(lambda: "work again" in caplog.text)
     assert "credentials" in shown[0]
     assert not [entry for entry in pod.journal.latest if entry.error == "ExpiredToken"]
 
@@ -158,8 +150,8 @@ def test_blocking_clients_share_a_session_whose_keys_are_renewed_again_and_again
     for thread in threads:
         thread.start()
     pod.fault("error", service="sts", code="InvalidIdentityToken", probability=0.3)
-    until = time.monotonic() + 12
-    while time.monotonic() < until and not errors:
+    end = time.monotonic() + 12
+    while time.monotonic() < end and not errors:
         pod.put("orders", b"x", str(time.monotonic()))
         time.sleep(0.05)
     pod.clear_faults()

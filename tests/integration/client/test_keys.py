@@ -72,9 +72,7 @@ async def test_only_the_stream_waits_until_its_key_can_be_used(
     orders = Stream("orders", fan_out=fan_out_consumer)
     async with consuming(orders, Stream("payments")) as data:
         await until(lambda: "payments 1" in data)
-        async with asyncio.timeout(60):
-            while IncidentKind.KMS.meaning not in caplog.text:
-                await asyncio.sleep(0.02)
+        await until(lambda: IncidentKind.KMS.meaning in caplog.text)
         aws.put("payments", b"payments 2", "key")
         await until(lambda: "payments 2" in data)
         assert "orders 1" not in data

@@ -17,7 +17,7 @@ from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.config import STATE_STORE
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.testing import EmbeddedAws
-from tests.support.clock import PATIENCE_SECONDS
+from tests.support.clock import PATIENCE_SECONDS, until
 
 QUICK = Config(
     heartbeat_interval_seconds=0.2,
@@ -61,15 +61,12 @@ class Fleet:
         for _ in range(count):
             self.put_count += 1
             self.aws.put("orders", b"%d" % self.put_count, f"key {self.put_count}")
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(self.seen) < self.put_count:
-                await asyncio.sleep(0.02)
+        await until(lambda: len(self.seen) >= self.put_count)
 
-    async def balanced(self, *clients: Kinesumer) -> None:
-        """Wait until each client has shards."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not all(client.assignment() for client in clients):
-                await asyncio.sleep(0.02)
+
+async def balanced(*clients: Kinesumer) -> None:
+    """Wait until each client has shards."""
+    await until(lambda: all(client.assignment() for client in clients))
 
 
 @pytest.fixture
@@ -84,7 +81,7 @@ async def test_a_fleet_changes_to_fan_out_and_back_and_repeats_nothing(
     async with fleet.client("polling", POLLING) as polling:
         await fleet.put(20)
         async with fleet.client("pushed", FAN_OUT) as pushed:
-            await fleet.balanced(polling, pushed)
+            await balanced(polling, pushed)
             await fleet.put(40)
             fleet.aws.split("orders", fleet.aws.open_shards("orders")[0])
             await fleet.put(40)
@@ -92,7 +89,7 @@ async def test_a_fleet_changes_to_fan_out_and_back_and_repeats_nothing(
     async with fleet.client("pushed", FAN_OUT) as pushed:
         await fleet.put(20)
         async with fleet.client("polling", POLLING) as polling:
-            await fleet.balanced(polling, pushed)
+            await balanced(polling, pushed)
             await fleet.put(40)
     async with fleet.client("polling", POLLING):
         await fleet.put(20)

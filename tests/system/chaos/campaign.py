@@ -69,7 +69,6 @@ class Campaign:
                 self._lull()
             self._fleet.drain()
             self._fleet.leave()
-            assert not self._fleet.watcher.has_failed
             return self._verdict()
 
     def _verdict(self) -> Verdict:
@@ -165,5 +164,5 @@ class Campaign:
         fleet.pause(1)
         fleet.catch_up()
         storm.consume(rest)
-        fleet.watcher.watch([stream.name for stream in rest])
+        fleet.state.arns.remove(oldest.name)
         storm.note("a stream is retired by refresh", oldest.name.rpartition("/")[2])

@@ -175,7 +175,6 @@ def add_a_stream(storm: Storm) -> str | None:
     shards = storm.chance.randint(1, 4)
     name = f"stream-{len(fleet.arns)}"
     arn = fleet.stream(name, shards, storm.fan_out_of(len(fleet.arns)))
-    fleet.watcher.watch([*fleet.watcher.arns, arn])
     fleet.producer.switch([stream.name for stream in fleet.streams])
     storm.consume(fleet.streams)
     return _name(arn)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
-from itertools import chain, pairwise, product
+from itertools import chain, groupby, pairwise, product
 from math import inf
 from typing import Any, NamedTuple
 
 from kinesumer import Config
 from kinesumer.model.streams import ShardKey
 from kinesumer.testing.bounds import crash_bound
-from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled
 from kinesumer.testing.trial.oracle import Run
 from kinesumer.testing.trial.verdict import Line
@@ -57,10 +56,9 @@ class Deliveries:
 
     def __init__(self, run: Run) -> None:
         self._epochs: dict[ShardKey, list[list[Handled]]] = defaultdict(list)
-        for (shard, _), handled in sorted(
-            oracle.by_epoch(run).items(), key=lambda item: item[0]
-        ):
-            self._epochs[shard].append(handled)
+        in_order = sorted(run.handled, key=lambda h: (h.shard, h.epoch, h.began))
+        for (shard, _), handled in groupby(in_order, lambda h: (h.shard, h.epoch)):
+            self._epochs[shard].append([*handled])
         self._produced = {(p.shard, p.number): p.at for p in run.produced}
 
     def takeovers(

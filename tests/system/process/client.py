@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kinesumer.testing.trial.journal import Handled, Journal, Note, now
+from kinesumer.testing.trial.journal import Handled, Journal, now
 from tests.system.process import worker
 from tests.system.process.cable import Cable
-from tests.system.process.worker import Settings
+from tests.system.process.worker import Note, Settings, notes_path
 
 
 class Client:
@@ -35,7 +35,8 @@ class Client:
         self.log = log
         self.cables = cables
         self._is_read = False
-        self._read = Journal(Path(settings.journal))
+        self._handled = Journal(Path(settings.journal), Handled)
+        self._notes = Journal(Path(notes_path(settings)), Note)
         orders, self._orders = CONTEXT.Pipe(duplex=False)
         self.process = ForkedProcess(worker.main, (settings, orders), log, environment)
         orders.close()
@@ -72,11 +73,13 @@ class Client:
 
     @property
     def handled(self) -> list[Handled]:
-        return self._journal().handled
+        self._follow()
+        return self._handled.lines
 
     @property
     def events(self) -> list[Note]:
-        return self._journal().notes
+        self._follow()
+        return self._notes.lines
 
     @property
     def failure(self) -> str:
@@ -86,12 +89,12 @@ class Client:
     def has(self, name: str) -> bool:
         return any(event.name == name for event in self.events)
 
-    def _journal(self) -> Journal:
+    def _follow(self) -> None:
         if not self._is_read:
             # Poll before reading: an ended process writes nothing more.
             self._is_read = self.process.poll() is not None
-            self._read.follow()
-        return self._read
+            self._handled.follow()
+            self._notes.follow()
 
 
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -28,7 +28,7 @@ from tests.system.chaos.timing import Deliveries, in_order
 from tests.system.process.cable import Cable
 from tests.system.process.client import Client, ForkedProcess
 from tests.system.process.producer import Producer
-from tests.system.process.state import Snapshot, Watcher
+from tests.system.process.state import Snapshot, Table
 from tests.system.process.worker import Settings
 
 # Tests wait this long for a condition, which is far longer than usually needed.
@@ -60,12 +60,12 @@ class Fleet:
     ) -> None:
         self.aws, self.app = aws, app
         self.table = f"table-{app}"
+        self.state = Table(aws, self.table, app)
         self.clients: list[Client] = []
         self.figures: list[str] = []  # measurements to print
         self.producer = Producer(aws)
         self.config = dict(QUICK)
         self.patience: float = PATIENCE_SECONDS
-        self.watcher = Watcher(aws, self.table, app)
         # The streams that clients consume if they are started from now on.
         self.streams: list[Stream] = []
         self.arns: list[str] = []  # of all streams ever created
@@ -82,7 +82,6 @@ class Fleet:
 
     def __exit__(self, *_: object) -> None:
         self.producer.stop()
-        self.watcher.stop()
         for client in self.clients:
             client.close()
 
@@ -106,6 +105,7 @@ class Fleet:
             arn = self.aws.create_stream(name, shards)
         self.streams.append(Stream(arn, fan_out=fan_out, **access))
         self.arns.append(arn)
+        self.state.arns.append(arn)
         if fan_out:
             self.fan_out_arns.add(arn)
         return arn
@@ -164,8 +164,6 @@ class Fleet:
         **settings: Any,
     ) -> list[Client]:
         """Start processes. ``settings`` are further fields of Settings."""
-        if not self.watcher.is_watching:
-            self.watcher.start(self.arns)
         started = []
         for client_id in client_ids:
             name = f"{self.app}-{len(self.clients)}-{client_id}"
@@ -216,7 +214,7 @@ class Fleet:
             raise RuntimeError("the tests are being ended")
 
     def look(self) -> Snapshot:
-        return self.watcher.look()
+        return self.state.look()
 
     def sessions(self) -> dict[str, str]:
         return {name: row.session for name, row in self.look().live.items()}
@@ -228,16 +226,8 @@ class Fleet:
     def settle(self, *client_ids: str) -> float:
         """Wait until exactly these clients live, and own their planned shards."""
 
-        began = now()
-
         def is_settled() -> bool:
-            latest = self.watcher.latest
-            if latest is None or self.watcher.has_failed:
-                seen = self.look()
-            elif latest[0] < began:
-                return False
-            else:
-                seen = latest[1]
+            seen = self.look()
             live = seen.live
             planned = all(m.range is not None for m in live.values())
             return set(live) == set(client_ids) and planned and seen.is_settled()
@@ -282,13 +272,7 @@ class Fleet:
 
     def run(self) -> Run:
         produced = [p for records in self.producer.records.values() for p in records]
-        return oracle.Run(
-            produced,
-            self.handled(),
-            list(self.watcher.history),
-            self.watcher.parents(),
-            [event for client in self.clients for event in client.events],
-        )
+        return oracle.read_run(self.histories, self.app, produced, self.handled())
 
     def finish(self, *, takeovers: int = 0) -> None:
         """Stop all clients, and assert that every promise was kept.

@@ -150,5 +150,5 @@ def test_a_client_without_threads_and_descriptors_hands_its_shards_over(
     fleet.pause(1)
     fleet.leave(first)
 
-    assert first.has("gave up"), fleet.report()
+    assert first.has("left"), fleet.report()
     fleet.finish()

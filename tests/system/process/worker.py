@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinesumer import (
     AssignedShard,
@@ -33,7 +33,7 @@ from kinesumer import (
     blocking,
 )
 from kinesumer.dead_letters import DeadLetter
-from kinesumer.testing.trial.journal import JournalWriter, now
+from kinesumer.testing.trial.journal import JournalWriter, LineWriter, now
 from tests.system.process import machine
 
 REFRESH_SECONDS = 0.2
@@ -86,20 +86,27 @@ class Orders:
     refuse: float = 0.0
 
 
-class Sessions(logging.Handler):
-    """Reads the client's current session from the library's log."""
+class Note(NamedTuple):
+    """What a client did, beside handling records."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.latest = ""
+    name: str
+    text: str
+    at: float
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Note a registration, or that a session couldn't give up its shards."""
-        text = record.getMessage()
-        if text.startswith("registered as"):
-            self.latest = vars(record)["session"]
-        elif "positions may not be stored" in text or "is dead; registering" in text:
-            self.latest = ""
+
+def notes_path(settings: Settings) -> str:
+    return f"{settings.journal}.notes"
+
+
+class WorkerJournal(JournalWriter):
+    """The records that a client handled, and its notes in a file beside them."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings.journal, settings.client_id)
+        self._notes = LineWriter(notes_path(settings))
+
+    def note(self, name: str, text: str = "") -> None:
+        self._notes.write(Note(name, text, now()))
 
 
 class HandlerError(Exception):
@@ -114,7 +121,7 @@ class Calls:
     """The handlers and their target of dead letters, which share state."""
 
     def __init__(
-        self, orders: Callable[[], Orders], settings: Settings, journal: JournalWriter
+        self, orders: Callable[[], Orders], settings: Settings, journal: WorkerJournal
     ) -> None:
         self._orders, self._settings, self._journal = orders, settings, journal
         self._bad: dict[str, Record] = {}
@@ -189,14 +196,12 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.orders = Orders()
         self._settings = settings
-        self._journal = JournalWriter(settings.journal, settings.client_id)
+        self._journal = WorkerJournal(settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams = settings.streams
         self._client = self._new_client()
         self._is_leaving = False
         self.status: int | None = None  # the exit status, at the end of the client
-        self._sessions = Sessions()
-        logging.getLogger("kinesumer").addHandler(self._sessions)
 
     async def run(self, orders: Connection) -> int:
         self.status = await self._run(orders)
@@ -211,7 +216,6 @@ class Worker:
                 await self._consume()
             except HandlerError as error:
                 self._journal.note("failed", type(error).__name__)
-                self._note_release()
                 if self._is_leaving or not self._settings.rejoins:
                     return 3
             except (KinesumerError, TimeoutError) as error:
@@ -219,14 +223,7 @@ class Worker:
                 return 1
             else:
                 self._journal.note("left")
-                self._note_release()
                 return 0
-
-    def _note_release(self) -> None:
-        """Note in the journal that the session has given up its shards."""
-        if self._sessions.latest:
-            self._journal.note("gave up", self._sessions.latest)
-        self._sessions.latest = ""
 
     def obey(self, orders: Orders) -> None:
         self.orders = orders
@@ -318,7 +315,7 @@ class Worker:
 
 
 def die_of(
-    records: Sequence[Record], settings: Settings, journal: JournalWriter
+    records: Sequence[Record], settings: Settings, journal: WorkerJournal
 ) -> None:
     """End the process at once, without any clean-up, at a deadly record."""
     for record in records:
@@ -353,7 +350,7 @@ def listen(orders: Connection, obey: Callable[[Orders], object]) -> None:
 def run_blocking(settings: Settings, orders: Connection) -> int:
     """Run the blocking client until SIGTERM. It obeys no orders."""
     listen(orders, lambda _: None)
-    journal = JournalWriter(settings.journal, settings.client_id)
+    journal = WorkerJournal(settings)
     calls = Calls(Orders, settings, journal)
     with blocking.Kinesumer(
         settings.app,

@@ -50,7 +50,7 @@ class Run:
             )
 
     def faults(self) -> list[str]:
-        run = oracle.Run(self.produced, self.handled, [], self.parents)
+        run = oracle.Run(self.produced, self.handled, {}, self.parents)
         lines = judge_pauses(run, self.events)
         return [f"{x.what.strip()}: {x.measured}" for x in lines if not x.is_kept]
 
