@@ -25,23 +25,15 @@ from kinesumer.testing.simulation.run import (
     save_run,
 )
 from kinesumer.testing.simulation.scenarios import (
-    AUTO,
-    CALLBACKS,
-    CALM,
     DRAWN,
     EACH,
-    LIMITED,
     LIMITS,
-    MONTHS,
     NAMED,
+    SCENARIOS,
     Fault,
     Scenario,
     scenario_for,
 )
-
-NAMES = [
-    scenario.name for scenario in (*NAMED, *LIMITED, CALM, MONTHS, CALLBACKS, AUTO)
-]
 
 
 @click.command()
@@ -71,7 +63,7 @@ NAMES = [
     "scenario",
     default="plain",
     show_default=True,
-    type=click.Choice([*NAMES, EACH, DRAWN, LIMITS]),
+    type=click.Choice([*SCENARIOS, EACH, DRAWN, LIMITS]),
     help="Kind of group. each: all in turns. drawn: from the seed.",
 )
 @click.option(

@@ -116,13 +116,7 @@ class Scenario:
 NAMED = (
     Scenario("plain"),
     Scenario("alone", members=1, shards=(4,)),
-    Scenario(
-        "ids",
-        members=5,
-        shards=(6, 4),
-        static_ids=True,
-        aggregated=0.1,
-    ),
+    Scenario("ids", members=5, shards=(6, 4), static_ids=True, aggregated=0.1),
     Scenario("labels", members=6, shards=(10, 5), labels=2),
     Scenario("manual", shards=(4, 4), commit="manual", aggregated=0.3),
     Scenario("batches", members=4, shards=(1, 1, 1), batches=True, together=True),
@@ -142,12 +136,7 @@ NAMED = (
         faults=WITH_SUBSCRIPTIONS,
     ),
     Scenario(
-        "poison",
-        members=3,
-        shards=(4, 2),
-        aggregated=0.1,
-        concurrency=2,
-        faults=f"all,{POISON}",
+        "poison", shards=(4, 2), aggregated=0.1, concurrency=2, faults=f"all,{POISON}"
     ),
 )
 # A group with a fault every six hours and little traffic, to simulate weeks.
@@ -179,11 +168,7 @@ MONTHS = Scenario(
 CALLBACKS = Scenario("callbacks", members=4, shards=(4, 3), callbacks=True)
 # A group whose streams distribute records by AUTO from time to time.
 AUTO = Scenario(
-    "auto",
-    shards=(4, 3),
-    aggregated=0.1,
-    concurrency=4,
-    faults=f"all,{SWITCHES}",
+    "auto", shards=(4, 3), aggregated=0.1, concurrency=4, faults=f"all,{SWITCHES}"
 )
 # Groups that reach the limits of links, tables, streams, processes or clocks.
 LIMITED = (
@@ -209,7 +194,6 @@ LIMITED = (
     ),
     Scenario(
         "blocked",
-        members=3,
         shards=(6,),
         records_per_second=4,
         faults="block:1:60,block_each:1:60,join:0.5,leave:0.5,slow:0.5",
@@ -262,14 +246,16 @@ LIMITED = (
         faults="skew:1,seek:4,crash:1,join:1,leave:1,refresh:1,split:0.5,merge:0.5,drift:0.5",
     ),
 )
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (*NAMED, *LIMITED, CALM, MONTHS, CALLBACKS, AUTO)
+}
 # The sizes of drawn groups. Most groups are small, since large ones take a hundred
 # times as long. A random number from 0 to 1 selects the first entry with a greater
 # bound. After its bound, an entry has a range of members and a range of shards.
 SIZES = ((0.9, (2, 6), (1, 16)), (0.99, (3, 20), (4, 60)), (1.0, (5, 50), (20, 500)))
 SLOW_FROM_SHARDS = 30
-# Share of the drawn groups that have a limit. The same share, each by its own draw,
-# has clients that read by fan-out, clients with ``max_shards``, records that kill each
-# process that gets them, switches to AUTO, and callbacks.
+# Share of the drawn groups that have a limit. The same share has each of ``EXTRAS``.
 EXTRA_SHARE = 0.4
 
 
@@ -284,8 +270,7 @@ def scenario_for(name: str, seed: int) -> Scenario:
         return NAMED[seed % len(NAMED)]
     if name == LIMITS:
         return LIMITED[seed % len(LIMITED)]
-    named = (*NAMED, *LIMITED, CALM, MONTHS, CALLBACKS, AUTO)
-    return {scenario.name: scenario for scenario in named}[name]
+    return SCENARIOS[name]
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -313,67 +298,66 @@ def draw_scenario(seed: int) -> Scenario:
     calls = draw.choice((0, 0, 1, 4)) if scenario.commit == "auto" else 0
     scenario = replace(scenario, concurrency=calls)
     if draw.random() < EXTRA_SHARE:
-        scenario = _limited(draw, scenario)
-    scenario = _with_max_shards(random.Random(f"max_shards {seed}"), scenario)
-    callbacks = random.Random(f"callbacks {seed}").random() < EXTRA_SHARE
-    scenario = replace(scenario, callbacks=callbacks)
-    scenario = _with_fan_out(random.Random(f"fan-out {seed}"), scenario)
-    for name, more in (("poison", POISON), ("strategy", SWITCHES)):
-        if random.Random(f"{name} {seed}").random() < EXTRA_SHARE:
-            scenario = replace(scenario, faults=f"{scenario.faults},{more}")
+        scenario = replace(scenario, **_limit(draw, scenario))
+    for purpose, extra in EXTRAS.items():
+        draw = random.Random(f"{purpose} {seed}")
+        if draw.random() < EXTRA_SHARE:
+            scenario = replace(scenario, **extra(draw, scenario))
     return scenario
 
 
-def _with_max_shards(draw: random.Random, scenario: Scenario) -> Scenario:
-    """Return the scenario, in some cases with clients that own few shards at most."""
+def _max_shards(draw: random.Random, scenario: Scenario) -> dict[str, Any]:
+    """Let clients own few shards at most, if that is possible."""
     others = scenario.members - 1
-    if draw.random() >= EXTRA_SHARE or scenario.mixed or not others:
-        return scenario
+    if scenario.mixed or not others:
+        return {}
     limit = math.ceil(draw.choice((1.2, 1.5)) * sum(scenario.shards) / others)
-    return replace(scenario, config=scenario.config | {"max_shards": limit})
+    return {"config": scenario.config | {"max_shards": limit}}
 
 
-def _with_fan_out(draw: random.Random, scenario: Scenario) -> Scenario:
-    """Return the scenario, in some cases with clients that read by fan-out."""
-    if draw.random() >= EXTRA_SHARE:
-        return scenario
-    return replace(
-        scenario,
-        fan_out=draw.choice((1.0, 0.7, 0.4)),
-        subscription_seconds=draw.choice((300, 60, 20)),
-        faults=WITH_SUBSCRIPTIONS,
-    )
+def _fan_out(draw: random.Random, _: Scenario) -> dict[str, Any]:
+    """Let clients read by fan-out."""
+    return {
+        "fan_out": draw.choice((1.0, 0.7, 0.4)),
+        "subscription_seconds": draw.choice((300, 60, 20)),
+        "faults": WITH_SUBSCRIPTIONS,
+    }
 
 
-def _limited(draw: random.Random, scenario: Scenario) -> Scenario:
-    """Return the scenario with one limit that fits the size of the group."""
-    shards = sum(scenario.shards)
+# What changes the fields of some drawn groups, by the purpose of its random draw.
+EXTRAS: dict[str, Callable[[random.Random, Scenario], dict[str, Any]]] = {
+    "max_shards": _max_shards,
+    "callbacks": lambda _, __: {"callbacks": True},
+    "fan-out": _fan_out,
+    "poison": lambda _, scenario: {"faults": f"{scenario.faults},{POISON}"},
+    "strategy": lambda _, scenario: {"faults": f"{scenario.faults},{SWITCHES}"},
+}
+
+
+def _limit(draw: random.Random, scenario: Scenario) -> dict[str, Any]:
+    """Give the scenario one limit that fits the size of the group."""
     match draw.choice(("link", "tasks", "apps", "table", "idle", "clocks")):
         case "link":
             size = draw.choice((20_000, 100_000))
             # Even one client alone must be able to read all records faster than they
             # arrive.
-            return replace(
-                scenario,
-                record_bytes=size,
-                records_per_second=10,
-                aggregated=min(scenario.aggregated, 0.1),
-                link_bytes_per_second=size * _between(draw, 60, 2000),
-            )
+            return {
+                "record_bytes": size,
+                "records_per_second": 10,
+                "aggregated": min(scenario.aggregated, 0.1),
+                "link_bytes_per_second": size * _between(draw, 60, 2000),
+            }
         case "tasks":
-            tasks = draw.randint(2, 4)
-            return replace(
-                scenario, commit="manual", batches=True, concurrency=0, tasks=tasks
-            )
-        case "apps" if shards <= 12:
-            apps = draw.randint(2, 3)
-            return replace(scenario, members=min(scenario.members, 3), apps=apps)
+            tasks = {"batches": True, "concurrency": 0, "tasks": draw.randint(2, 4)}
+            return {"commit": "manual", **tasks}
+        case "apps" if sum(scenario.shards) <= 12:
+            return {"members": min(scenario.members, 3), "apps": draw.randint(2, 3)}
         case "table":
-            units = 20 + scenario.members + shards / 4
-            return replace(scenario, table_units_per_second=units)
+            units = 20 + scenario.members + sum(scenario.shards) / 4
+            return {"table_units_per_second": units}
         case "idle":
-            return replace(scenario, idle=0.5, retention_seconds=120)
-    return replace(scenario, skew_seconds=0.5)
+            return {"idle": 0.5, "retention_seconds": 120}
+    return {"skew_seconds": 0.5}
 
 
 def _between(draw: random.Random, low: int, high: int) -> int:
