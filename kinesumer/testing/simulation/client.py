@@ -239,7 +239,6 @@ class Process:
             except ClientIdInUseError as error:
                 self.refused = error
                 self.world.checker.note("id in use", self.name, str(error))
-                self.world.ids_in_use += 1
             except CommitTimeoutError as error:
                 self.world.checker.note("stopped late", self.name, str(error))
             except FatalError as error:
@@ -249,8 +248,7 @@ class Process:
                     self.world.checker.note("ended", self.name, str(error))
                 else:
                     self.ended_with = error
-                    if not self.world.expects_fatal:
-                        self.world.checker.fail("fatal", f"{self.name}: {error!r}")
+                    self.world.checker.fail("fatal", f"{self.name}: {error!r}")
                     return
             except Exception as error:
                 self.ended_with = error

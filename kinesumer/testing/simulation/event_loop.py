@@ -2,9 +2,8 @@
 
 If no callback is ready, time jumps to the next timer. If several machines have ready
 callbacks, a seeded random generator chooses the machine that runs its next one. The
-callbacks of one machine run in their order, as in asyncio. The context of a callback
-names its machine. So a machine can be frozen (SIGSTOP), suspended or killed (SIGKILL)
-as a whole.
+context of a callback names its machine. So a machine can be frozen (SIGSTOP), suspended
+or killed (SIGKILL) as a whole.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class VirtualLoop(Scheduler):
 
     def __init__(self, random: random.Random) -> None:
         super().__init__()
-        self.steps: int = 0
         # An exception that ends the run. ``run()`` raises it.
         self.halted: BaseException | None = None
         self.random = random
@@ -116,7 +114,6 @@ class VirtualLoop(Scheduler):
                 self._count_down(machine)
             if ran > SPIN_LIMIT:
                 raise SpinningError(f"spinning at {self.real:.3f} s: {handle!r}")
-        self.steps += ran
 
     def _count_down(self, machine: Machine) -> None:
         machine.steps_left -= 1
@@ -192,10 +189,6 @@ class VirtualLoop(Scheduler):
     ) -> Task[T]:
         """Start a task on the machine of its context."""
         return Task(coro, loop=self, name=str(name) if name else None, context=context)
-
-    def get_debug(self) -> bool:
-        """Return False."""
-        return False
 
     def is_running(self) -> bool:
         """Return True while ``run`` is running."""

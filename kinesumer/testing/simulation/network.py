@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from random import Random
@@ -146,7 +147,7 @@ class Link:
     def _inject_failure(self, choice: float, there: float, request: _Request) -> None:
         network, loop, draw = self.network, self.machine.loop, self.random.random
         timeout = loop.real + 0.5 + 5 * draw()
-        later = there + MAX_FAULT_SECONDS * draw()
+        later, back = there + MAX_FAULT_SECONDS * draw(), there + network.latency
         if (choice := choice - network.lost) < 0:
             self._fail_at(timeout, request, "timed out")
         elif (choice := choice - network.unanswered) < 0:
@@ -160,16 +161,15 @@ class Link:
             loop.at_real(later, _serve_unanswered, request)
         elif (choice := choice - network.throttled) < 0:
             error = self.throttled("throttled")
-            loop.at_real(there + network.latency, _answer, request.future, None, error)
+            loop.at_real(back, _answer, request.future, None, error)
         elif (choice := choice - network.refused) < 0:
             lacking = self.unavailable("AWS has refused the credentials")
             lacking.lacks_credentials = True
-            back = there + network.latency
             loop.at_real(back, _answer, request.future, None, lacking)
         else:
             if draw() < 0.33:
                 loop.at_real(there, _serve_unanswered, request)
-            self._fail_at(there + network.latency, request, "internal error")
+            self._fail_at(back, request, "internal error")
 
     def _serve(self, request: _Request) -> None:
         result = error = None
@@ -211,10 +211,8 @@ def _answer(
 
 
 def _serve_unanswered(request: _Request) -> None:
-    try:
+    with suppress(KinesumerError):
         request.act()
-    except KinesumerError:
-        return
 
 
 @dataclass(eq=False)
@@ -306,10 +304,8 @@ class LinkedSource(Link, MemorySource):
         if isinstance(after, Start) and after.timestamp is not None:
             if self._has(self.network.coarse):
                 after = Start(type=after.type, timestamp=after.timestamp // 1)
-        skew = self.skew()
-        return await self.call(
-            partial(self.get_iterator_now, shard_id, after, skew=skew)
-        )
+        get = partial(self.get_iterator_now, shard_id, after, skew=self.skew())
+        return await self.call(get)
 
     async def _page(self, iterator: str, limit: int) -> Page:
         """Return a page, sometimes a short one. Raises ExpiredIteratorError."""

@@ -168,7 +168,6 @@ class Outcome:
     takeovers: int = 0
     handovers: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    ids_in_use: int = 0
     predicate: str = ""
     violation: str = ""
     events: list[str] = field(default_factory=list)
@@ -262,8 +261,8 @@ def play(sim: Simulation, outcome: Outcome) -> None:
             sim.run(lambda sim: _play(sim, outcome, monitors))
     finally:
         outcome.cpu_seconds = time.process_time() - started
-        outcome.simulated, checker = sim.loop.real, sim.checker
-        outcome.ids_in_use, outcome.produced = sim.ids_in_use, sim.produced
+        checker = sim.checker
+        outcome.simulated, outcome.produced = sim.loop.real, sim.produced
         outcome.delivered = checker.delivered_count
         outcome.redelivered = checker.redelivered
         outcome.takeovers, outcome.handovers = checker.takeovers, checker.handovers

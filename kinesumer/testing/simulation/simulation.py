@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from kinesumer.coordination import pauses
 from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import KinesumerError
 from kinesumer.model.positions import Position
+from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.group import changes, seek
 from kinesumer.runtime.context import ClientContext
@@ -61,7 +62,6 @@ class Simulation(World):
         self.operators: list[Operator] = []
         # Functions to call with each process that starts.
         self.on_start: list[Callable[[Process], None]] = []
-        self.background: list[asyncio.Task[Any]] = []
         if host is None:
             for number in range(2, scenario.apps + 1):
                 other = replace(scenario, app=f"{scenario.app}-{number}", apps=1)
@@ -231,27 +231,26 @@ class Operator:
             if row.get("paused"):
                 arn = str(row["sk"]).removeprefix("stream#")
                 await pauses.resume(context, arn if arn != row["sk"] else None)
-        for name in self.sim.streams:
-            arn = self.sim.arn(name)
-            for row in self.sim.store.rows(f"shard#{app}#{arn}"):
-                if row.get("paused"):
-                    shard_id = str(row["sk"]).partition("/")[2]
-                    await pauses.resume(context, arn, shard_id)
+        for shard in self._shard_rows():
+            if shard.paused:
+                await pauses.resume(context, shard.key.stream_arn, shard.key.shard_id)
 
     async def retry_poison(self) -> None:
         """Let stopped shards be read again from where they are.
 
         That is what an operator does after a correction of the user's code.
         """
-        app = self.sim.scenario.app
+        for row in self._shard_rows():
+            if row.poison is not None:
+                to = row.position or row.start
+                write = admin_writes.seek(self.context.app, row, to, waits=False)
+                await self.context.write(write)
+                await pauses.notify(self.context)
+
+    def _shard_rows(self) -> Iterator[ShardRow]:
         for name in self.sim.streams:
-            for stored in self.sim.store.rows(f"shard#{app}#{self.sim.arn(name)}"):
-                row = read_shard(stored)
-                if row.poison is not None:
-                    to = row.position or row.start
-                    write = admin_writes.seek(app, row, to, waits=False)
-                    await self.context.write(write)
-                    await pauses.notify(self.context)
+            pk = f"shard#{self.sim.scenario.app}#{self.sim.arn(name)}"
+            yield from map(read_shard, self.sim.store.rows(pk))
 
     async def undrain(self) -> None:
         """Undo all drains."""

@@ -74,8 +74,6 @@ class World(ABC):
         )
         self.producing = True
         self.faults_ended = False
-        self.expects_fatal = False
-        self.ids_in_use = 0
         # The last error that the user's handler raised after the faults ended.
         self.late_failure: Exception | None = None
         self.produced: int = 0
@@ -106,7 +104,6 @@ class World(ABC):
         for name, shards in zip(self.streams, self.scenario.shards, strict=True):
             hours = self.scenario.retention_seconds / 3600 or 24
             self.kinesis.create_stream(name, shards, retention_hours=hours)
-        for name in self.streams:
             self._note_new_shards(name)
 
     def restore_capacity(self) -> None:
@@ -179,10 +176,8 @@ class World(ABC):
                 hash_key = int(hash_key * (1 - self.scenario.idle))
         concurrent = self.scenario.concurrency
         key = f"key-{self.random.randrange(20)}" if concurrent else "key"
-        if (
-            self.kinesis.stream(name).distribution == AUTO
-            and self.random.random() < 0.5
-        ):
+        is_auto = self.kinesis.stream(name).distribution == AUTO
+        if is_auto and self.random.random() < 0.5:
             key = ""
         data = b"x" * self.scenario.record_bytes if data is None else data
         if self.user is not None and self.user.data is not None:
@@ -243,9 +238,9 @@ class World(ABC):
         """Expire all records older than a number of seconds."""
         before = self.kinesis.clock.wall() - seconds
         self.kinesis.expire(name, before)
-        is_runnable = self.kinesis.stream(name).shards
+        listed = self.kinesis.stream(name).shards
         for app in self.apps:
-            app.checker.expired(self.arn(name), before, is_runnable)
+            app.checker.expired(self.arn(name), before, listed)
         self.checker.note("expire", name, f"{seconds:.0f} s")
 
     def _note_new_shards(self, name: str) -> None:

@@ -16,7 +16,7 @@ from kinesumer.core.turns import TURN_SECONDS
 from kinesumer.handlers.dead_letters.letter import DeadLetter
 from kinesumer.model.owned import AssignedShard, RevokeReason
 from kinesumer.model.records import Fence, Record, Source
-from kinesumer.model.rows import ISOLATING_DEATHS, Row, Value
+from kinesumer.model.rows import Row, Value
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import Write
 from kinesumer.runtime.clock import MAX_YIELD_SECONDS
@@ -55,7 +55,6 @@ class DeadlyRecords:
         self._since_seek: Counter[RecordKey] = Counter()
         self.most_deaths: int = 0
         self.named: int = 0
-        self.isolated: int = 0
         # How many owners died while they tried a record, for whatever reason.
         self._tried: Counter[RecordKey] = Counter()
         self._now: set[RecordKey] = set()
@@ -101,7 +100,6 @@ class DeadlyRecords:
 
         ``row`` is the row before the claim.
         """
-        self.isolated += write.set.get("deaths") == ISOLATING_DEATHS
         if "suspect" in write.set:
             suspect = _stored_key(arn, trace, write.set["suspect"])
             if _is_tried(trace, suspect, row):
@@ -110,9 +108,7 @@ class DeadlyRecords:
             return
         named = _stored_key(arn, trace, write.set["poison"])
         position = row_position(row)
-        if position is not None and position >= record_position(
-            named.number, named.part
-        ):
+        if position and position >= record_position(named.number, named.part):
             return  # read from a stale row, and void
         self.named += 1
         if not self.may_be_named(named):
@@ -161,11 +157,11 @@ class Calls:
     def __init__(self, checker: Checker) -> None:
         self.is_active = False
         self.wait_seconds: float = 0.0
-        self.counts: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()  # of revocations, by their reasons
         self._checker = checker
         self._known: dict[tuple[Machine, ShardKey], Assignment] = {}
         # The number of calls of user code that have records, by client and shard.
-        self._busy: dict[tuple[Machine, ShardKey], int] = {}
+        self._busy: Counter[tuple[Machine, ShardKey]] = Counter()
         # When the last call of each client began or ended, by the client's clock.
         self._changed_at: dict[Machine, float] = {}
 
@@ -193,7 +189,7 @@ class Calls:
         self, machine: Machine, shard: AssignedShard, reason: RevokeReason
     ) -> None:
         """Check a call of ``on_revoked``."""
-        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.counts[reason] += 1
         known = self._known.get((machine, shard.key))
         if known is None or known.fence.epoch != shard.fence.epoch:
             self._fail(machine, shard.fence, "is revoked, but was not assigned")
@@ -201,7 +197,7 @@ class Calls:
             self._fail(machine, shard.fence, "is revoked twice, or too early")
         else:
             known.is_assigned = False
-        if self._busy.get((machine, shard.key)):
+        if self._busy[machine, shard.key]:
             self._fail(machine, shard.fence, "is revoked while user code has records")
 
     def over(self, machine: Machine, shard: AssignedShard) -> None:
@@ -220,8 +216,7 @@ class Calls:
 
     def busy(self, machine: Machine, fence: Fence, change: int) -> None:
         """Record that a call of user code begins (1) or ends (-1)."""
-        key = machine, fence.shard
-        self._busy[key] = self._busy.get(key, 0) + change
+        self._busy[machine, fence.shard] += change
         self._changed_at[machine] = machine.now()
 
     def quiet_seconds(self, machine: Machine) -> float:
@@ -230,7 +225,7 @@ class Calls:
 
     def is_busy(self, machine: Machine, fence: Fence) -> bool:
         """Return whether a call of user code has records of a shard."""
-        return self._busy.get((machine, fence.shard), 0) > 0
+        return self._busy[machine, fence.shard] > 0
 
     def releases(self, machine: Machine, shard: ShardKey, epoch: int) -> None:
         """Check a write that releases or ends a shard."""
@@ -261,9 +256,8 @@ MOST_PAUSE_SECONDS = MAX_YIELD_SECONDS + TURN_SECONDS
 class Turns:
     """Checks each client's turns, from its first record on.
 
-    A shard waits if user code hasn't got all of its records that were read, and has
-    none of them at present. Since it waits, each other shard gets records for the time
-    of one turn at most.
+    A shard waits if user code has some, but not all, of its records still to get, and
+    none at present. While it waits, each other shard gets records for one turn at most.
     """
 
     def __init__(self, checker: Checker, calls: Calls) -> None:

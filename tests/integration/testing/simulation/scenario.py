@@ -26,7 +26,7 @@ def flow(sim: Simulation, every_seconds: float = 0.05) -> None:
             sim.put_everywhere()
             await asyncio.sleep(every_seconds)
 
-    sim.background.append(asyncio.get_running_loop().create_task(put()))
+    sim.loop.spawn(sim.loop.services, put())
 
 
 async def settle(sim: Simulation, seconds: float = 15.0) -> None:

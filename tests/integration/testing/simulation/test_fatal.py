@@ -9,10 +9,7 @@ import asyncio
 
 import pytest
 
-from kinesumer.errors import (
-    ClientIdInUseError,
-    StreamMissingError,
-)
+from kinesumer.errors import ClientIdInUseError, StreamMissingError
 from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import steady
 from tests.support.simulated import simulated_group
@@ -22,7 +19,7 @@ from tests.support.simulated import simulated_group
 async def test_a_stream_that_is_deleted_ends_every_client(sim: Simulation) -> None:
     await steady(sim)
     sim.producing = False
-    sim.expects_fatal = sim.checker.is_disabled = True
+    sim.checker.is_disabled = True
     sim.kinesis.delete_stream("stream-0")
     await asyncio.sleep(60)
     for process in sim.processes:
