@@ -19,9 +19,9 @@ Range = tuple[int, int, str]
 
 
 def check_settled(sim: Simulation) -> None:
-    """Check the plan, the owners, and that all records are done (I12, L2, L3, L6).
+    """Check a settled group's plan, owners, and done records (I12, L2, L3, L6).
 
-    The group must have had time to settle after the faults. Raises ViolationError.
+    Raises ViolationError.
     """
     check_plan(sim)
     for name, trace, first in _undone(sim):
@@ -52,15 +52,14 @@ def settling_state(sim: Simulation) -> object:
     It contains the version of the plan, the owner and the end of each shard, and the
     position in each closed shard.
     """
-    shards = (
-        (row["sk"], row.get("owner"), row["ended"], closed and row_position(row))
+    shards = [
+        (row["sk"], row.get("owner"), row["ended"], shard.closed and row_position(row))
         for name in sim.streams
         for shard_id, shard in sim.kinesis.stream(name).shards.items()
         if (row := sim.checker.shards[sim.arn(name), shard_id].row) is not None
-        for closed in (shard.closed,)
-    )
+    ]
     plans = sim.store.rows(f"leader#{sim.scenario.app}")
-    return [row["plan_version"] for row in plans], list(shards)
+    return [row["plan_version"] for row in plans], shards
 
 
 def raise_violation(sim: Simulation) -> None:
@@ -105,10 +104,7 @@ def _ranges(sim: Simulation, name: str, members: Members) -> list[Range]:
 
 
 def _check_tiling(sim: Simulation, name: str, ranges: list[Range]) -> None:
-    """Check that ranges cover all hash keys without gaps and overlaps (I12).
-
-    Each member may have only one of the ranges.
-    """
+    """Check that ranges, one of each member, cover each hash key once (I12)."""
     expected = 0
     for first, last, session in ranges:
         if first != expected:
@@ -124,17 +120,13 @@ def _check_tiling(sim: Simulation, name: str, ranges: list[Range]) -> None:
 def _check_sizes(sim: Simulation, members: Members) -> None:
     """Check that members have about equal numbers of shards (I12).
 
-    A number may be wrong by one shard or by a tenth, whichever is more. This happens
-    after a reshard, since the leader makes a new plan only if a number is worse.
+    A number may be wrong by one shard or by a tenth, whichever is more: after a
+    reshard, the leader makes a new plan only if a number is worse.
     """
-    opened = {
-        sim.arn(name): [
-            shard.shard.first_hash for shard in sim.kinesis.stream(name).open
-        ]
-        for name in sim.streams
-    }
     if sim.config.assignor == "load":
         return  # the numbers of shards may differ
+    streams = map(sim.kinesis.stream, sim.streams)
+    opened = {it.arn: [each.shard.first_hash for each in it.open] for it in streams}
     sizes = sorted(_count(parse_ranges(row), opened) for _, row in members.values())
     requested = {
         client_id: frozenset(map(sim.arn, process.streams))
@@ -143,8 +135,7 @@ def _check_sizes(sim: Simulation, members: Members) -> None:
     even = _even_sizes(requested, opened, sim.config.max_shards)
     if any(abs(a - b) > max(1, b // 10) for a, b in zip(sizes, even, strict=True)):
         sim.checker.fail("I12", f"members have {sizes} shards, even would be {even}")
-    # If members consume different streams, equal shares for all labels may be
-    # impossible.
+    # With different streams, equal shares for all labels may be impossible.
     if len({*requested.values()}) == 1:
         _check_labels(sim, [row for _, row in members.values()], opened)
 

@@ -42,6 +42,7 @@ class VirtualLoop(Scheduler):
 
     def __init__(self, random: random.Random) -> None:
         super().__init__()
+        self.steps: int = 0
         # An exception that ends the run. ``run()`` raises it.
         self.halted: BaseException | None = None
         self.random = random
@@ -114,6 +115,7 @@ class VirtualLoop(Scheduler):
                 self._count_down(machine)
             if ran > SPIN_LIMIT:
                 raise SpinningError(f"spinning at {self.real:.3f} s: {handle!r}")
+        self.steps += ran
 
     def _count_down(self, machine: Machine) -> None:
         machine.steps_left -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -262,15 +263,10 @@ class FaultInjector:
     def pause(self, seconds: float) -> None:
         """Pause a shard, a stream or everything, and resume it later."""
         target = self._target()
-        self._start_operator(
-            "pause", lambda o: pauses.pause(o.context, *target, "trial")
-        )
-        self._later(
-            seconds,
-            self._start_operator,
-            "resume",
-            lambda o: pauses.resume(o.context, *target),
-        )
+        start = self._start_operator
+        start("pause", lambda o: pauses.pause(o.context, *target, "trial"))
+        resume = partial(start, "resume", lambda o: pauses.resume(o.context, *target))
+        self._later(seconds, resume)
 
     def resume(self, _seconds: float) -> None:
         """Resume everything that is paused."""
@@ -292,22 +288,18 @@ class FaultInjector:
     def drain(self, seconds: float) -> None:
         """Drain a client, sometimes even the only one, and undo that later."""
         if victim := self._victim():
-            even_last = self.random.random() < 0.2
-            self._drain(victim.client_id, undo=False, even_last=even_last)
-            self._later(seconds, self._drain, victim.client_id)
+            self._drain(victim.client_id, even_last=self.random.random() < 0.2)
+            self._later(seconds, partial(self._drain, victim.client_id, undo=True))
 
     def undrain(self, _seconds: float) -> None:
         """Undo all drains."""
         self._start_operator("undrain", Operator.undrain)
 
-    def _drain(
-        self, client_id: str, *, undo: bool = True, even_last: bool = False
-    ) -> None:
+    def _drain(self, client_id: str, **options: bool) -> None:
+        what = "undo" if "undo" in options else "drain"
         self._start_operator(
-            f"{'undo' if undo else 'drain'} {client_id}",
-            lambda o: changes.drain(
-                o.context, client_id, undo=undo, even_last=even_last
-            ),
+            f"{what} {client_id}",
+            lambda o: changes.drain(o.context, client_id, **options),
         )
 
     def seek(self, _seconds: float) -> None:

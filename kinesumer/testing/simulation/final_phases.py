@@ -1,8 +1,6 @@
-"""The final phases of runs. Most of them disturb a group at rest once more.
+"""The final phases of runs, which disturb a group at rest once more, and check it.
 
-Each run ends with one of these phases, which also checks the result. So the predicates
-L1, L4, L5, L14, L16 and I13, and the fatal faults, are checked after many different
-histories of faults.
+So L1, L4, L5, L14, L16, I13 and the fatal faults follow many histories of faults.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ COST_MARGIN = 1.05
 # The maximum seconds from a record's arrival to user code. With several apps on the
 # stream, the limit is multiplied by their number.
 MAX_LATENCY_SECONDS = 0.6
-# Simulated user code acknowledges records at random times. After this time, it has
-# acknowledged all of them: it tries every half second.
+# After this time, simulated user code has acknowledged all records. It tries every half
+# second.
 MAX_ACK_ROUNDS_SECONDS = 5.0
 # The rate of the slowest clock, on which an interval takes longer.
 SLOWEST_CLOCK = 1 - Scenario.drift
@@ -70,26 +68,24 @@ async def takeover(sim: Simulation) -> None:
     victim.machine.kill()
     if not any(process.stays for process in survivors):
         sim.start_process()  # deploy another client, since none is left
-    pause = 2 * sim.scenario.min_read_interval_seconds
     bound = crash_bound(Config(), led=dies == "leader")
-    limit = (bound + _replace_seconds(sim)) / SLOWEST_CLOCK + pause
-    limit += _release_seconds(sim)
+    limit = (bound + _replace_seconds(sim)) / SLOWEST_CLOCK + _release_seconds(sim)
+    limit += 2 * sim.scenario.min_read_interval_seconds
     await asyncio.sleep(limit + 1)
     for trace in lost:
         started = trace.ownerships[max(trace.ownerships)].started_at
         if started is None or not died < started <= died + limit:
-            text = f"{trace.shard_id} of the {dies} that died at {died:.3f} s"
-            sim.checker.fail(
-                "L1", f"{text} is delivered at {started}, not in {limit} s"
-            )
+            text = f"{trace.shard_id} of the {dies} that died at {died:.3f} s is"
+            sim.checker.fail("L1", f"{text} delivered at {started}, not in {limit} s")
     flowing.cancel()
     await asyncio.sleep(20)
 
 
 def _replace_seconds(sim: Simulation) -> float:
-    """Return the longest wait until a subscription replaces one of a dead client."""
-    # A subscription may replace one that began some seconds ago. Clients try whenever
-    # AWS permits another call.
+    """Return the longest wait until a subscription replaces one of a dead client.
+
+    It may replace one that began some seconds ago. Clients try whenever AWS permits it.
+    """
     limits = Limits()
     tries = limits.subscription_replace_seconds + 1 / limits.subscribe_calls_per_second
     return tries if sim.scenario.fan_out else 0.0
@@ -108,9 +104,8 @@ def _release_seconds(sim: Simulation) -> float:
 
 
 def _plan_seconds(sim: Simulation) -> float:
-    """Return how long a child may wait for a new plan.
+    """Return how long a child may wait for a new plan, which ``max_shards`` requires.
 
-    It needs one with ``max_shards``, since the owner of the parents may not own it.
     The leader reads the shard rows at each listing interval. Then two heartbeats of the
     leader follow, and one of the new owner.
     """
@@ -125,9 +120,9 @@ async def reshard(sim: Simulation) -> None:
     flowing = _flow(sim)
     await asyncio.sleep(1)
     children = list(_reshard(sim))
-    limit = STEADY_SECONDS + sim.scenario.min_read_interval_seconds
-    limit += _plan_seconds(sim)
-    await asyncio.sleep(18 + limit + sim.scenario.min_read_interval_seconds)
+    read = sim.scenario.min_read_interval_seconds
+    limit = STEADY_SECONDS + read + _plan_seconds(sim)
+    await asyncio.sleep(18 + limit + read)
     for arn, child in children:
         ends = [sim.checker.shards[arn, parent].ended_at for parent in child.parents]
         if None in ends or 1 not in child.ownerships:
@@ -202,8 +197,7 @@ async def _check_arrivals(
 
 def _any_client(sim: Simulation) -> Process:
     """Return a client; half of the time the leader."""
-    lead = sim.leader
-    if lead is not None and sim.random.random() < 0.5:
+    if (lead := sim.leader) and sim.random.random() < 0.5:
         return lead
     return sim.random.choice(sim.living)
 
@@ -300,7 +294,7 @@ def _flow(sim: Simulation, seconds: float = 0.25) -> asyncio.Task[None]:
 
 async def table_deleted(sim: Simulation) -> None:
     """Delete the state store's table, and check that all clients end."""
-    errors = (StateStoreMissingError, StateStoreRecreatedError)
+    errors = StateStoreMissingError, StateStoreRecreatedError
     await _check_all_end(sim, sim.store.delete_table, *errors)
 
 

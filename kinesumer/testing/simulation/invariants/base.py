@@ -1,7 +1,6 @@
 """Parts of all checks: the violation, events, leases, and the truth about each shard.
 
-The history of a shard consists of writes, deliveries, and records that user code has
-done. It is recorded without any code of the library.
+The truth is recorded without any code of the library.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ class Checker:
         # The machine whose write is being applied.
         self.writer: Machine | None = None
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
-        # True during a fatal fault, such as the loss of the table. Nothing is checked
-        # then.
+        # True during a fatal fault, such as the loss of the table: nothing is checked.
         self.is_disabled = False
 
     def fail(self, predicate: str, message: str) -> None:
@@ -95,8 +93,7 @@ class SessionLeases:
         now = machine.now()
         if "session" in write.set:
             self.machines[session] = machine
-            # The lease begins with the first attempt to register, so ignore later
-            # attempts.
+            # The lease begins with the first attempt to register.
             if session not in self._until:
                 self._extend(session, now, write.set["lease_ms"])
         elif write.set.get("dead") is True:
@@ -213,8 +210,8 @@ class Ownership:
     ended_at: float | None = None
     # True if the owner has tried to release or end the shard.
     released: bool = False
-    # The index after the last delivered record. There is one for each partition key if
-    # order matters only within a key, and else a single one with the key None.
+    # The index after the last delivered record: of each partition key if order matters
+    # only within a key, and else a single one with the key None.
     cursors: dict[str | int | None, int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     # Every index from ``first`` to this one (exclusive) is done.
@@ -251,11 +248,9 @@ class ShardTrace:
         self.ended_at: float | None = None
         # The target index of the last seek, if there was a seek.
         self.seek_index: int | None = None
-        # The epoch that the last seek began. Deliveries and acks in earlier epochs
-        # don't count.
+        # The epoch that the last seek began. What happens in earlier epochs is void.
         self.seeked_epoch: int = 0
-        # For each operator, the number of its last seek of this shard. The seeks of all
-        # shards are numbered in one sequence.
+        # For each operator, the number of its last seek of this shard, among all seeks.
         self.seeked: dict[str, int] = {}
         # The operator and number of the last seek that undid the shard's end.
         self.reopened: tuple[str, int] = ("", 0)

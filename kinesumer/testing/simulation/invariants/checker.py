@@ -1,7 +1,6 @@
 """The protocol's safety predicates, checked at every write and every delivery.
 
-The checker sees the applied writes, the delivered and done records, and the true time.
-It doesn't see the decisions of clients.
+The checker doesn't see the decisions of clients.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 
 from kinesumer.model.records import Record
-from kinesumer.model.rows import Row, Value
+from kinesumer.model.rows import Row
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import Write, WriteResult
 from kinesumer.testing.kinesis.limits import TICK
@@ -168,18 +167,15 @@ class InvariantChecker(Checker):
     ) -> None:
         session, row = ownership.session, trace.row or _NO_ROW
         left = self.leases.remaining_seconds(session)
-        text = f"{machine.name} delivers {trace.shard_id}"
+        text = f"{machine.name} delivers {trace.shard_id} in"
         if left < -TICK:
             late = f"{-left:.3f} s after its last moment"
-            self.fail("I3", f"{text} in session {session} {late}")
-        # A seek raises the epoch of the row, but its owner may deliver until the next
-        # claim.
+            self.fail("I3", f"{text} session {session} {late}")
+        # After a seek, which raises the row's epoch, its owner may deliver until the
+        # next claim.
         if row.get("owner") != session or max(trace.ownerships) != ownership.epoch:
-            self.fail(
-                "I3",
-                f"{text} in epoch {ownership.epoch} of {session}, "
-                f"but it belongs to {row.get('owner')} {row.get('epoch')}",
-            )
+            other = f"but it belongs to {row.get('owner')} {row.get('epoch')}"
+            self.fail("I3", f"{text} epoch {ownership.epoch} of {session}, {other}")
 
     def _check_parents(self, arn: str, trace: ShardTrace) -> None:
         for parent_id in trace.parents:
@@ -202,9 +198,10 @@ class InvariantChecker(Checker):
         ownership = trace.ownerships.get(require_int(epoch))
         if ownership is None or ownership.machine is not machine:
             return
-        # Ignore a late attempt for an earlier epoch, since the store rejects it. Also
-        # ignore a repeated attempt, since more records may be done by now.
-        is_late = _required_epochs(write) - {ownership.epoch}
+        # The store rejects a late attempt for an earlier epoch. When an attempt is
+        # repeated, more records may be done.
+        required = required_values(write.condition)
+        is_late = {n for name, n in required if name == "epoch"} - {ownership.epoch}
         if ownership.session != owner or is_late or ownership.released:
             return
         ownership.released = True
@@ -229,7 +226,7 @@ class InvariantChecker(Checker):
         check = self._checks.get(write.key.pk.partition("#")[0])
         if check is not None:
             check(write, before, after)
-        self.writer: Machine | None = None
+        self.writer = None
 
     def _trace(self, write: Write) -> ShardTrace | None:
         return self.shards.get((_arn_of(write), write.key.sk.partition("/")[2]))
@@ -283,7 +280,7 @@ class InvariantChecker(Checker):
         names = ("owner", "sequence_number", "sub_sequence_number", "ended")
         if all(before.get(name) == after.get(name) for name in names):
             return
-        owner, now = str(before.get("owner", "")), self.loop.real
+        owner = str(before.get("owner", ""))
         if not self.is_written_by(owner):
             writer = self.writer.name if self.writer else "an unknown machine"
             text = f"{writer} changes {trace.shard_id} of {owner or 'no owner'}"
@@ -292,13 +289,13 @@ class InvariantChecker(Checker):
             self.fail("I5", f"{trace.shard_id}: another owner in the same epoch")
         ownership = trace.ownerships.get(require_int(before["epoch"]))
         if ownership is not None and "owner" not in after:
-            ownership.ended_at = now
+            ownership.ended_at = self.loop.real
         if after["ended"] and not before["ended"]:
             undone = trace.first_undone(trace.first_due(before), len(trace.log))
             if undone is not None:
-                text = f"ends, but record {undone} isn't done"
-                self.fail("I2", f"{trace.shard_id} {text}")
-            trace.ended_at = now
+                text = f"{trace.shard_id} ends, but record {undone} isn't done"
+                self.fail("I2", text)
+            trace.ended_at = self.loop.real
 
     def _claimed(
         self, trace: ShardTrace, write: Write, before: Row, after: Row
@@ -353,9 +350,3 @@ class InvariantChecker(Checker):
 def _arn_of(write: Write) -> str:
     """Return the ARN of the stream whose shard row a write changes."""
     return write.key.pk.split("#", 2)[2]
-
-
-def _required_epochs(write: Write) -> set[Value]:
-    """Return the epochs that a write's condition requires."""
-    required = required_values(write.condition)
-    return {value for name, value in required if name == "epoch"}

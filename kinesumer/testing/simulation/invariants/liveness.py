@@ -1,7 +1,6 @@
 """Liveness checks of backlogs, unowned shards, memory, and false alarms.
 
-Each predicate is about the clients of one app, during the faults or soon after them. A
-fault, such as a lost request or a stopped process, excuses a client for some time.
+A fault, such as a lost request or a stopped process, excuses a client for some time.
 """
 
 from __future__ import annotations
@@ -43,12 +42,11 @@ DEGRADED_CAUSE_SECONDS = 120.0
 # A shard without an owner is claimed within this time, if clients are able to claim it.
 UNOWNED_SECONDS = 45.0
 # The records that are in the streams when the faults end are done within
-# BACKLOG_SECONDS, plus BACKLOG_TIMES the time that their transfer takes. This is the
-# time for reads from the shards (2 MB/s) and for the links.
+# BACKLOG_SECONDS, plus BACKLOG_TIMES the time that shards (2 MB/s) and links need.
 BACKLOG_SECONDS = 60.0
 BACKLOG_TIMES = 3.0
-# With manual commits, user code acknowledges max_uncommitted_records within this time.
-# It does so every half second, and mostly at the first or second attempt.
+# With manual commits, user code acknowledges max_uncommitted_records within this time,
+# mostly at the first or second of its attempts, which are half a second apart.
 MAX_ACK_ROUND_SECONDS = 2.0
 # With these faults alone, no record is delivered twice.
 HARMLESS_FAULTS = {"join", "leave"}
@@ -116,8 +114,8 @@ class LivenessMonitor:
         """Check that clients hold no memory when all records are done (L8)."""
         if not self.is_on:
             return
-        # Reads of empty pages reserve memory, too, but only for a short time. So look
-        # for a client that holds memory in each of many samples.
+        # Reads of empty pages reserve memory for a short time. So look for a client
+        # that holds memory in each of many samples.
         held = {p.name: p.group.buffer for p in self.sim.living if p.group is not None}
         for _ in range(80):
             held = {name: buffer for name, buffer in held.items() if buffer.used}
@@ -162,10 +160,9 @@ class LivenessMonitor:
 
         Those who acknowledge them late get each one after at most two waits.
         """
-        rows = [trace.row for trace in self.sim.checker.shards.values()]
-        shards = sum(row is not None and "deaths" in row for row in rows)
-        each = self.sim.config.max_uncommitted_records * 2 * ACK_SECONDS
-        return shards * each
+        traces = self.sim.checker.shards.values()
+        shards = sum("deaths" in (trace.row or ()) for trace in traces)
+        return shards * self.sim.config.max_uncommitted_records * 2 * ACK_SECONDS
 
     def _ack_seconds(self) -> float:
         """Return the longest time that user code takes to acknowledge all records.
@@ -231,8 +228,8 @@ class LivenessMonitor:
         self._unowned_since = unowned
         writing_seconds = sum(sim.scenario.shards) / sim.store.write_capacity.rate
         limit_seconds = UNOWNED_SECONDS + 2 * writing_seconds
+        excused_until = self._disturbed_at + DISTURBANCE_SECONDS
         for (_, shard_id), since in unowned.items():
-            excused_until = self._disturbed_at + DISTURBANCE_SECONDS
             if now - max(since, excused_until) > limit_seconds:
                 self._fail("L9", f"{shard_id} has had no owner since {since:.1f} s")
 
@@ -362,7 +359,6 @@ class LossLogHandler(logging.Handler):
     def __init__(self, monitors: Sequence[LivenessMonitor]) -> None:
         super().__init__(logging.INFO)
         self._monitors = monitors
-        self._level = logger.level
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a logged loss to the client's monitor."""
@@ -380,7 +376,7 @@ class LossLogHandler(logging.Handler):
                     monitor.whole(shard_id, stream)
 
     def __enter__(self) -> None:
-        self._level = logger.level
+        self._level: int = logger.level
         if any(monitor.sim.scenario.retention_seconds for monitor in self._monitors):
             logger.setLevel(logging.INFO)
         logger.addHandler(self)

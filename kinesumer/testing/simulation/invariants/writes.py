@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import count
 
 from kinesumer.model.rows import Row
@@ -102,10 +101,9 @@ class Membership:
         self._check_ranges(plan, after)
 
     def _check_ranges(self, plan: tuple[int, int], row: Row) -> None:
-        """Check that the ranges that a plan gives to members don't overlap (I12).
+        """Check that the ranges of one plan don't overlap (I12).
 
-        ``convergence`` checks the rest of I12 later, when all members have their
-        ranges.
+        ``convergence`` checks the rest of I12 when all members have their ranges.
         """
         parts, name = parse_ranges(row), f"plan {plan[0]}.{plan[1]}: {row['sk']}"
         if len(parts) > len({arn for arn, *_ in parts}):
@@ -150,18 +148,18 @@ class Membership:
                 checker.fail("I11", f"{session} leads in place of {previous}, not dead")
 
 
-@dataclass(frozen=True)
 class Pauses:
     """Checks at each claim that the shard isn't paused (I14).
 
     A pause of a stream or of the whole app binds only sessions that began after it.
     """
 
-    _checker: Checker
-    # The time at which each session was registered.
-    _began: dict[str, float] = field(default_factory=dict)
-    # The start time of each pause, by stream ARN ("" for all streams).
-    _since: dict[str, float] = field(default_factory=dict)
+    def __init__(self, checker: Checker) -> None:
+        self._checker = checker
+        # The time at which each session was registered.
+        self._began: dict[str, float] = {}
+        # The start time of each pause, by stream ARN ("" for all streams).
+        self._since: dict[str, float] = {}
 
     @property
     def is_any(self) -> bool:

@@ -72,16 +72,14 @@ def test_a_violation_is_shown_as_the_shortest_run_and_replayed_by_one_command(
 ) -> None:
     shown = run("--seed", "3", "--minutes", "1")
     assert shown.exit_code == 1
-    assert "VIOLATION  I6 at" in shown.output
-    assert "is taken from id-" in shown.output
-    assert re.search(
-        r"client-\d writes shard stream-0 shardId-\d+: .*owner id-\d+",
-        shown.output,
-    )
-    assert "1 violations" in shown.output
     path = tmp_path / "violation-3.json"
-    command = f"python -m kinesumer.testing.simulation --replay {path.name}"
-    assert command in shown.output
+    for pattern in (
+        "VIOLATION  I6 at .* is taken from id-",
+        r"client-\d writes shard stream-0 shardId-\d+: .*owner id-\d+",
+        "1 violations",
+        f"python -m kinesumer.testing.simulation --replay {path.name}",
+    ):
+        assert re.search(pattern, shown.output)
     assert len(load_run(path).faults) <= 1
     again = run("--replay", path.name)
     assert again.exit_code == 1
@@ -120,10 +118,7 @@ def test_kinds_may_have_rates_and_lengths_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            "rain",
-            "unknown kinds of faults: rain; known are all, subscriptions, none, auto, ",
-        ),
+        ("rain", "faults: rain; known are all, subscriptions, none, auto, "),
         ("crash:0", "crash:0: rate and length must be greater than 0"),
         ("crash:often", "crash:often: rate and length must be numbers"),
         ("crash:1:2:3", "crash:1:2:3: write at most KIND:PER_MINUTE:SECONDS"),

@@ -15,6 +15,7 @@ from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
 
 SCENARIO = Scenario(members=2, shards=(4,))
+THIRD = "shardId-000000000002"
 
 
 def settle(upset: Callable[[Simulation], object]) -> None:
@@ -31,13 +32,15 @@ def settle(upset: Callable[[Simulation], object]) -> None:
     Simulation(SCENARIO, seed=1).run(play)
 
 
-def change(sim: Simulation, key: Key, **values: str) -> None:
+def ranges(sim: Simulation, client_id: object, range_: str) -> None:
+    """Change the range in a member's row."""
     sim.store.on_write.clear()
-    sim.store.write_now(Write(key, AllOf(), values))
+    key = Key("member#app", str(client_id))
+    sim.store.write_now(Write(key, AllOf(), {"range": range_}))
 
 
 def belongs_to_nobody_in_the_plan(sim: Simulation) -> None:
-    trace = sim.checker.shards[sim.arn("stream-0"), "shardId-000000000002"]
+    trace = sim.checker.shards[sim.arn("stream-0"), THIRD]
     assert trace.row is not None
     trace.row = trace.row | {"owner": "somebody"}
 
@@ -46,13 +49,12 @@ def range_in_two_pieces(sim: Simulation) -> None:
     row = sim.store.rows("member#app")[1]
     first = str(row["range"]).partition(":")[2].rstrip("-")
     middle = "c" + 31 * "0"
-    pieces = f"0:{first}-{int(middle, 16) - 1:x},0:{middle}-"
-    change(sim, Key("member#app", str(row["sk"])), range=pieces)
+    ranges(sim, row["sk"], f"0:{first}-{int(middle, 16) - 1:x},0:{middle}-")
 
 
 def share_that_is_too_large(sim: Simulation) -> None:
-    change(sim, Key("member#app", "client-0"), range="0:0-")
-    change(sim, Key("member#app", "client-1"), range="")
+    ranges(sim, "client-0", "0:0-")
+    ranges(sim, "client-1", "")
 
 
 @pytest.mark.parametrize(
@@ -60,17 +62,9 @@ def share_that_is_too_large(sim: Simulation) -> None:
     [
         ("L2 .* alive are", lambda sim: sim.processes[0].machine.kill()),
         ("L2 .* belongs to somebody", belongs_to_nobody_in_the_plan),
-        (
-            "L2 .* hasn't ended",
-            lambda sim: sim.split("stream-0", "shardId-000000000002"),
-        ),
+        ("L2 .* hasn't ended", lambda sim: sim.split("stream-0", THIRD)),
         ("L3 .* is never done", lambda sim: sim.put("stream-0")),
-        (
-            "I12 .* begins at",  # a hole
-            lambda sim: change(
-                sim, Key("member#app", "client-1"), range=f"0:9{31 * '0'}-"
-            ),
-        ),
+        ("I12 .* begins at", lambda sim: ranges(sim, "client-1", f"0:9{31 * '0'}-")),
         ("I12 .* isn't contiguous", range_in_two_pieces),
         (r"I12 .* \[0, 4\] shards, even .* \[2, 2\]", share_that_is_too_large),
     ],

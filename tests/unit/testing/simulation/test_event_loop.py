@@ -40,31 +40,21 @@ async def test_a_machines_timers_follow_its_own_clock(loop: VirtualLoop) -> None
     assert seen == pytest.approx([0.8, 1.6, 2.4])
 
 
+@pytest.mark.parametrize(
+    ("suspend", "expected"), [(False, [1, 11.5, 12.5]), (True, [1, 12])]
+)
 @on_virtual_loop
-async def test_a_frozen_machine_runs_nothing_and_then_everything_at_once(
-    loop: VirtualLoop,
+async def test_a_frozen_machine_catches_up_but_timers_stand_still_in_suspend(
+    loop: VirtualLoop, suspend: bool, expected: list[float]
 ) -> None:
     seen: list[float] = []
     machine = loop.machine("m")
     loop.spawn(machine, tick(machine, seen))
     await asyncio.sleep(1.5)
-    machine.freeze(10)
-    await asyncio.sleep(11)
-    assert seen == [1, 11.5, 12.5]
-
-
-@on_virtual_loop
-async def test_timers_stand_still_in_suspend_but_the_clock_does_not(
-    loop: VirtualLoop,
-) -> None:
-    seen: list[float] = []
-    machine = loop.machine("m")
-    loop.spawn(machine, tick(machine, seen))
-    await asyncio.sleep(1.5)
-    machine.freeze(10, suspend=True)
+    machine.freeze(10, suspend=suspend)
     await asyncio.sleep(11)
     assert machine.now() == 12.5
-    assert seen == [1, 12]
+    assert seen == expected
 
 
 @on_virtual_loop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -17,9 +18,7 @@ from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from kinesumer.testing.simulation import final_phases
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.final_phases import latency, pair
-from kinesumer.testing.simulation.invariants.liveness import (
-    LivenessMonitor,
-)
+from kinesumer.testing.simulation.invariants.liveness import LivenessMonitor
 from kinesumer.testing.simulation.machine import SharedLink
 from kinesumer.testing.simulation.network import (
     LinkedSource,
@@ -154,13 +153,17 @@ async def test_l7_a_backlog_that_nobody_reads(
     monitor.check_backlog()
 
 
+def buffered(sim: Simulation, size: int) -> None:
+    """Let a client count with some more bytes in its buffer."""
+    assert sim.processes[0].group is not None
+    sim.processes[0].group.buffer.used += size
+
+
 @settled_group(r"L8 .* holds")
 async def test_l8_a_client_that_holds_more_than_its_budget(
     sim: Simulation, _: LivenessMonitor
 ) -> None:
-    group = sim.processes[0].group
-    assert group is not None
-    group.buffer.used += 81 * 2**20
+    buffered(sim, 81 * 2**20)
     await asyncio.sleep(5)
 
 
@@ -175,18 +178,13 @@ async def test_l8_a_client_that_asks_for_more_than_it_counts_with(
 async def test_l8_memory_that_is_never_given_back(
     sim: Simulation, monitor: LivenessMonitor
 ) -> None:
-    group = sim.processes[0].group
-    assert group is not None
-    group.buffer.used += 1
+    buffered(sim, 1)
     await monitor.check_at_rest()
 
 
 @pytest.fixture
 def no_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(*_: object) -> None:
-        pass
-
-    monkeypatch.setattr(LeaseCoordinator, "_claim", never)
+    monkeypatch.setattr(LeaseCoordinator, "_claim", AsyncMock())
 
 
 @pytest.mark.usefixtures("no_claims")
