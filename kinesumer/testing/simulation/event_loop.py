@@ -48,8 +48,7 @@ class VirtualLoop(Scheduler):
         self.random = random
         # What asyncio reported about each exception that no code handled.
         self.failures: list[dict[str, Any]] = []
-        # The machine whose callback is running.
-        self.current: Machine = self.services
+        self.current: Machine = self.services  # the machine whose callback is running
 
     # --- running ---
 

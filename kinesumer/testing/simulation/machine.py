@@ -28,8 +28,7 @@ class Scheduler(asyncio.BaseEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        # The true time, in seconds since the simulation began.
-        self.real: float = 0.0
+        self.real: float = 0.0  # the true time, in seconds since the simulation began
         self.services: Machine = Machine(self, "services")
         self.tasks_made: count[int] = count(1)
         self._runnable: list[Machine] = []
@@ -212,8 +211,7 @@ class Handle:
     args: tuple[Any, ...]
     context: Context
     machine: Machine
-    # The time at which the callback is due, on its machine's timers.
-    due: float = 0.0
+    due: float = 0.0  # the time at which the callback is due, on its machine's timers
     is_cancelled: bool = False
 
     def cancel(self) -> None:

@@ -41,8 +41,7 @@ class FaultyUserCode:
 
     def __init__(self, world: World, machine: Machine, random: Random) -> None:
         self.slow_until: float = 0.0
-        # How many of the next calls will fail.
-        self.failures_left: int = 0
+        self.failures_left: int = 0  # how many of the next calls will fail
         self.world, self.machine, self.random = world, machine, random
         self._blocks_until = self._block_seconds = 0.0
         # Slow calls return at once when this is set, so that no fault outlasts its end.

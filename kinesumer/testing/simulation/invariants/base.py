@@ -44,8 +44,7 @@ class Checker:
         self.leases: SessionLeases = SessionLeases()
         # For each session that is marked dead, the time of the mark.
         self.dead: dict[str, float] = {}
-        # The machine whose write is being applied.
-        self.writer: Machine | None = None
+        self.writer: Machine | None = None  # the machine whose write is being applied
         self.events: deque[Event] = deque(maxlen=MAX_EVENTS)
         # True during a fatal fault, such as the loss of the table: nothing is checked.
         self.is_disabled = False
@@ -201,21 +200,17 @@ class Ownership:
     epoch: int
     session: str
     machine: Machine
-    # Index of the record that must be delivered first.
-    first: int
+    first: int  # index of the record that must be delivered first
     claimed_at: float = 0.0
-    # The time of the first record's delivery.
-    started_at: float | None = None
+    started_at: float | None = None  # the time of the first record's delivery
     # When the owner released the shard, or another session took it.
     ended_at: float | None = None
-    # True if the owner has tried to release or end the shard.
-    released: bool = False
+    released: bool = False  # True if the owner has tried to release or end the shard
     # The index after the last delivered record: of each partition key if order matters
     # only within a key, and else a single one with the key None.
     cursors: dict[str | int | None, int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
-    # Every index from ``first`` to this one (exclusive) is done.
-    done_until: int = 0
+    done_until: int = 0  # every index from ``first`` to this one (exclusive) is done
 
     def mark(self, index: int) -> None:
         """Note that user code has done a record in this epoch."""
@@ -241,8 +236,7 @@ class ShardTrace:
         self.expired: int = 0
         self.ownerships: dict[int, Ownership] = {}
         self.row: Row | None = None
-        # True if Kinesis no longer lists the shard.
-        self.forgotten = False
+        self.forgotten = False  # True if Kinesis no longer lists the shard
         self.pruned = False
         # The time at which the shard's end was stored.
         self.ended_at: float | None = None

@@ -44,8 +44,7 @@ class Membership:
     def __init__(self, checker: Checker, pauses: Pauses) -> None:
         self._checker = checker
         self._pauses = pauses
-        # The session of each leader epoch.
-        self._leaders: dict[int, str] = {}
+        self._leaders: dict[int, str] = {}  # the session of each leader epoch
         # The parts that each plan has given, and to which clients.
         self._parts: dict[tuple[int, int], list[tuple[Part, object]]] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from unittest.mock import AsyncMock
 
 import pytest
@@ -159,19 +160,43 @@ def buffered(sim: Simulation, size: int) -> None:
     sim.processes[0].group.buffer.used += size
 
 
-@settled_group(r"L8 .* holds")
-async def test_l8_a_client_that_holds_more_than_its_budget(
-    sim: Simulation, _: LivenessMonitor
-) -> None:
-    buffered(sim, 81 * 2**20)
-    await asyncio.sleep(5)
+def degraded(sim: Simulation) -> None:
+    assert sim.processes[0].group is not None
+    sim.processes[0].group.set_state("degraded")
 
 
-@settled_group(r"L8 .* is sent 23592960 bytes")
-async def test_l8_a_client_that_asks_for_more_than_it_counts_with(
-    sim: Simulation, _: LivenessMonitor
+def dead(sim: Simulation) -> None:
+    """Declare a client dead while it beats."""
+    key = Key("member#app", sim.processes[0].client_id)
+    sim.store.write_now(Write(key, AllOf(), {"dead": True}))
+
+
+def repeated(sim: Simulation) -> None:
+    sim.checker.redelivered += 1
+
+
+UPSETS: dict[str, Callable[[Simulation], object]] = {
+    "L8 .* holds": lambda sim: buffered(sim, 81 * 2**20),
+    "L8 .* is sent 23592960 bytes": lambda sim: sim.processes[0].line.carry(
+        30 * 2**20, lambda: None
+    ),
+    "L10 .* without cause": degraded,
+    "L11 .* without cause": dead,
+    "L12": repeated,
+}
+
+
+@pytest.mark.parametrize(("violates", "upset"), UPSETS.items(), ids=UPSETS)
+def test_a_client_that_is_upset_without_a_fault_violates(
+    violates: str, upset: Callable[[Simulation], object]
 ) -> None:
-    sim.processes[0].line.carry(30 * 2**20, lambda: None)
+    @settled_group(violates)
+    async def play(sim: Simulation, monitor: LivenessMonitor) -> None:
+        upset(sim)
+        await asyncio.sleep(5)
+        monitor.check_repeats()
+
+    play()
 
 
 @settled_group(r"L8 .* never releases 1 bytes")
@@ -204,32 +229,6 @@ async def test_l9_a_paused_shard_keeps_its_place_in_its_client(
     Operator(sim, "pause", lambda o: pauses.pause(o.context, *where, "test"))
     await asyncio.sleep(200)
     assert not list(sim.processes[0].owned_shards())
-
-
-@settled_group("L10")
-async def test_l10_a_client_that_is_degraded_without_cause(
-    sim: Simulation, _: LivenessMonitor
-) -> None:
-    group = sim.processes[0].group
-    assert group is not None
-    group.set_state("degraded")
-    await asyncio.sleep(1)
-
-
-@settled_group("L11")
-async def test_l11_a_client_that_is_declared_dead_while_it_beats(
-    sim: Simulation, _: LivenessMonitor
-) -> None:
-    client_id = sim.processes[0].client_id
-    sim.store.write_now(Write(Key("member#app", client_id), AllOf(), {"dead": True}))
-
-
-@settled_group("L12")
-async def test_l12_a_record_that_is_delivered_twice_in_peace(
-    sim: Simulation, monitor: LivenessMonitor
-) -> None:
-    sim.checker.redelivered += 1
-    monitor.check_repeats()
 
 
 @settled_group("L14", members=1, shards=(2,), apps=2)

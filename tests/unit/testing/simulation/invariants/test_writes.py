@@ -136,11 +136,25 @@ def test_a_seek_back_and_all_again_violates_nothing() -> None:
     assert (trace.checker.redelivered, trace.checker.takeovers) == (0, 0)
 
 
-def test_a_child_that_was_open_when_its_parent_is_sought_may_be_read() -> None:
-    ended(Trace()).seek(2).claim("A", 1, "child").deliver(200).fine()
-    # The client hasn't noticed that the child was sought, too.
-    claimed = ended(Trace()).claim("A", 1, "child")
-    claimed.seek(2).seek(2, shard="child").deliver(200).fine()
+GOOD: dict[str, Play] = {
+    "a child that was open when its parent is sought is read": lambda t: (
+        ended(t).seek(2).claim("A", 1, "child").deliver(200)
+    ),
+    "a client hasn't noticed that the child is sought, too": lambda t: (
+        ended(t).claim("A", 1, "child").seek(2).seek(2, shard="child").deliver(200)
+    ),
+    "claims before and after a pause": lambda t: paused_before(t, GROUP),
+    "claims before and after a stream's pause": lambda t: paused_before(t, STREAM),
+    "who leaves is dead at once": lambda t: t.member("A", dead=True),
+    "a plan's parts exclude each other": lambda t: assign(
+        assign(t, "A", "0:0-7fff"), "B", "0:8000-"
+    ),
+}
+
+
+@pytest.mark.parametrize("play", GOOD.values(), ids=GOOD)
+def test_a_good_trace_violates_nothing(play: Play) -> None:
+    play(Trace()).fine()
 
 
 def test_a_shard_that_a_seek_makes_is_owed_from_there_on() -> None:
@@ -149,19 +163,6 @@ def test_a_shard_that_a_seek_makes_is_owed_from_there_on() -> None:
     shards = trace.write("B", "new", NEW).checker.shards
     owed = {shard_id: shards[arn, shard_id].seek_index for arn, shard_id in shards}
     assert owed == {"parent": None, "child": None, "new": 0}
-
-
-def test_who_began_before_a_pause_or_after_its_end_may_claim() -> None:
-    paused_before(Trace(), GROUP).fine()
-    paused_before(Trace(), STREAM).fine()
-
-
-def test_i6_who_leaves_may_be_dead_at_once() -> None:
-    Trace().member("A", dead=True).fine()
-
-
-def test_i12_parts_of_a_plan_that_exclude_each_other_are_fine() -> None:
-    assign(assign(Trace(), "A", "0:0-7fff"), "B", "0:8000-").fine()
 
 
 def test_nobody_skips_records_of_a_handler_that_has_to_see_them_all() -> None:
