@@ -47,10 +47,9 @@ class SimulatedHeartbeatThread(HeartbeatTask):
 
     def __init__(self, thread: Machine, context: ClientContext) -> None:
         super().__init__(context)
-        on_thread = copy_context()
-        on_thread.run(MACHINE.set, thread)
-        self._on_thread = on_thread
-        self._call = partial(thread.loop.call_soon, context=on_thread)
+        self._on_thread = copy_context()
+        self._on_thread.run(MACHINE.set, thread)
+        self._call = partial(thread.loop.call_soon, context=self._on_thread)
 
     def start(self, make_heartbeater: MakeHeartbeater, notify: Notify) -> None:
         """Start the heartbeats. ``notify`` will be called on the caller's thread."""
@@ -91,13 +90,9 @@ class Process:
         self.machine: Machine = world.loop.machine(client_id, rate)
         self.heartbeat_thread: Machine = self.machine.thread("heart")
         self.machines = (self.machine, self.heartbeat_thread)
+        link = self.machine, self.random, NetworkConditions()
         self.store: LinkedStore = LinkedStore(
-            self.machine,
-            self.random,
-            NetworkConditions(),
-            world.store,
-            world.checker,
-            self.heartbeat_thread,
+            *link, world.store, world.checker, self.heartbeat_thread
         )
         self.history: History | None = world.new_history(client_id)
         self.recorded: StateStore = recorded(self.store, self.history)
@@ -242,14 +237,12 @@ class Process:
             except CommitTimeoutError as error:
                 self.world.checker.note("stopped late", self.name, str(error))
             except FatalError as error:
-                must_poll = all(self.fan_out.values())
-                deregistered = self.world.was_deregistered and not must_poll
-                if deregistered and type(error) is FatalError:
-                    self.world.checker.note("ended", self.name, str(error))
-                else:
+                may_end = self.world.was_deregistered and type(error) is FatalError
+                if not may_end or all(self.fan_out.values()):
                     self.ended_with = error
                     self.world.checker.fail("fatal", f"{self.name}: {error!r}")
                     return
+                self.world.checker.note("ended", self.name, str(error))
             except Exception as error:
                 self.ended_with = error
                 self.world.report_crash(self.name, error)

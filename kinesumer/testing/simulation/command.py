@@ -30,7 +30,6 @@ from kinesumer.testing.simulation.scenarios import (
     LIMITS,
     NAMED,
     SCENARIOS,
-    Fault,
     Scenario,
     scenario_for,
 )
@@ -206,8 +205,8 @@ MAX_RUNS = 200
 class Shrinker:
     """Tries smaller runs, and keeps those that violate the same predicate.
 
-    The shrinker first leaves out half of the faults, then a quarter, and so on (delta
-    debugging). Then it shortens the run and the faults, and makes the group smaller.
+    First it leaves out faults (delta debugging). Then it shortens the run and the
+    faults, and makes the group smaller.
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -280,12 +279,9 @@ def _calmer_faults(run: Run) -> Iterator[Run]:
     for index, fault in enumerate(run.faults):
         for seconds in (0.0, round(fault.duration_seconds / 2, 1)):
             if seconds < fault.duration_seconds:
-                yield _with(run, index, replace(fault, duration_seconds=seconds))
-
-
-def _with(run: Run, index: int, fault: Fault) -> Run:
-    faults = (*run.faults[:index], fault, *run.faults[index + 1 :])
-    return replace(run, faults=faults)
+                calmer = replace(fault, duration_seconds=seconds)
+                faults = (*run.faults[:index], calmer, *run.faults[index + 1 :])
+                yield replace(run, faults=faults)
 
 
 def _smaller_groups(run: Run) -> Iterator[Run]:
@@ -294,11 +290,7 @@ def _smaller_groups(run: Run) -> Iterator[Run]:
         if members > 0:
             yield replace(run, scenario=replace(scenario, members=members))
     for index, shards in enumerate(scenario.shards):
-        others = scenario.shards[:index], scenario.shards[index + 1 :]
-        if others != ((), ()):
-            yield replace(
-                run, scenario=replace(scenario, shards=(*others[0], *others[1]))
-            )
-        if shards > 1:
-            fewer = (*others[0], shards // 2, *others[1])
-            yield replace(run, scenario=replace(scenario, shards=fewer))
+        before, after = scenario.shards[:index], scenario.shards[index + 1 :]
+        for fewer in ((*before, *after), (*before, shards // 2, *after)):
+            if fewer and all(fewer):
+                yield replace(run, scenario=replace(scenario, shards=fewer))

@@ -101,8 +101,7 @@ class VirtualLoop(Scheduler):
             queue = machine.queue
             handle = queue.popleft()
             if not queue:
-                # Remove the machine in constant time. This changes the order of the
-                # others, which doesn't matter, since the next machine is drawn.
+                # Remove the machine in constant time. The order doesn't matter.
                 ready[index] = ready[-1]
                 ready.pop()
                 machine.is_runnable = False
@@ -161,8 +160,7 @@ class VirtualLoop(Scheduler):
         machine = context.get(MACHINE, self.services)
         due = machine.timers_now() + delay
         handle = Handle(callback, args, context, machine, due)
-        # Adding a very short delay may not change the float, and time would stand
-        # still.
+        # A very short delay may not change the float, so that time would stand still.
         self._schedule(handle, self.real + max(TICK, delay / machine.rate))
         return handle
 
@@ -227,8 +225,7 @@ class VirtualLoop(Scheduler):
         self._closed = True
         self._runnable.clear()
         self._timers.clear()
-        # A set of tasks has no fixed order. Sort the tasks by number, which is their
-        # hash.
+        # A set of tasks has no fixed order. Sort them by number, which is their hash.
         for task in sorted(asyncio.all_tasks(self), key=hash):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             if isinstance(task, Task):
@@ -241,8 +238,8 @@ class VirtualLoop(Scheduler):
 def _close(coro: Any) -> None:
     """Close a coroutine and what it awaits, and ignore the errors of cleanup code.
 
-    The innermost coroutine is closed first. Otherwise its error would end the others,
-    although its own cleanup code still awaits something.
+    The innermost is closed first. Otherwise its error would end the others, although
+    its own cleanup code still awaits something.
     """
     for _ in range(50):
         chain, inner = [coro], coro.cr_await

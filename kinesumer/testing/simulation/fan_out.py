@@ -70,10 +70,7 @@ class Subscriptions:
 
 
 class LinkedEventStream:
-    """The events of one subscription, on their way over a client's link.
-
-    Implements ``aws.fan_out.EventStream`` with the real queue of frames.
-    """
+    """The ``aws.fan_out.EventStream`` of a subscription over a client's link."""
 
     def __init__(self, source: LinkedFanOutSource, subscription: Subscription) -> None:
         self.coming_bytes: int = 0
@@ -213,13 +210,10 @@ class LinkedEventStream:
         loop, line = self._loop, self._source.line
         arrive = partial(self._arrive, data, end)
         if line is not None and line.bytes_per_second:
-            size = min(len(data), PIECE_BYTES)
-            self._transfer = line.carry(size, arrive)
+            self._transfer = line.carry(min(len(data), PIECE_BYTES), arrive)
         else:
-            latency = self._source.network.latency
-            loop.at_real(
-                loop.real + latency * (0.2 + self._source.random.random()), arrive
-            )
+            delay = self._source.network.latency * (0.2 + self._source.random.random())
+            loop.at_real(loop.real + delay, arrive)
 
     def _arrive(self, data: bytes, end: list[OSError | None]) -> None:
         if self._is_over or not self._source.machine.alive:
@@ -266,7 +260,7 @@ class LinkedFanOutSource(LinkedSource):
     async def call_of_consumer(
         self, operation: str, arguments: Mapping[str, object]
     ) -> dict[str, Any] | None:
-        """Make a call about the stream's consumers, and return its response.
+        """Return the response to a call about the stream's consumers.
 
         Return None if the consumer does not exist, or already exists.
         """

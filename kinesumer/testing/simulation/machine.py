@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
@@ -102,8 +103,7 @@ class Machine:
         self.name = name
         # Seconds that the machine's clocks count in one true second.
         self.rate: float = rate
-        # Seconds by which the clocks are ahead of ``real * rate``, due to earlier
-        # rates.
+        # Seconds by which the clocks are ahead of ``real * rate``, by earlier rates.
         self._ahead = 0.0
         self.wall_offset: float = 0.0
         self.alive: bool = True
@@ -112,15 +112,14 @@ class Machine:
         self.frozen_until: float = 0.0
         # Seconds by which timers are behind, since they stand still in suspend.
         self.suspended: float = 0.0
-        # The number of callbacks to run before ``after_steps_action``; -1 for no
-        # action.
+        # The number of callbacks to run before ``after_steps_action``, or -1.
         self.steps_left: int = -1
         self.after_steps_action: Callable[[], None] | None = None
         # Other threads of the process. They share its clocks and end with it.
         self.threads: list[Machine] = []
 
     def thread(self, name: str) -> Machine:
-        """Return another thread of the same process, with an event loop of its own."""
+        """Return another thread of the same process, with callbacks of its own."""
         thread = Machine(self.loop, f"{self.name}/{name}", self.rate)
         self.threads.append(thread)
         return thread
@@ -144,8 +143,7 @@ class Machine:
 
     def freeze(self, seconds: float, *, suspend: bool = False) -> None:
         """Freeze the process for a time. If ``suspend`` is true, timers stop too."""
-        self.block(seconds, suspend=suspend)
-        for thread in self.threads:
+        for thread in (self, *self.threads):
             thread.block(seconds, suspend=suspend)
 
     def block(self, seconds: float, *, suspend: bool = False) -> None:
@@ -302,10 +300,8 @@ class SharedLink:
             self._next_arrival.cancel()
         if self._under_way:
             first = min(self._under_way, key=lambda transfer: transfer.left_bytes)
-            seconds = 0.0
-            if rate := self.bytes_per_second:
-                seconds = max(0.0, first.left_bytes) * len(self._under_way) / rate
-            when = self._loop.real + seconds
+            left_bytes = max(0.0, first.left_bytes) * len(self._under_way)
+            when = self._loop.real + left_bytes / (self.bytes_per_second or math.inf)
             self._next_arrival = self._loop.at_real(when, self._arrive, first)
 
     def _arrive(self, transfer: Transfer) -> None:

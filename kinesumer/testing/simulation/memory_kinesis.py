@@ -140,8 +140,8 @@ class MemoryKinesis:
     ) -> tuple[str, str]:
         """Append a record; return its shard's id and its sequence number.
 
-        With AUTO, the partition key is without meaning, and the explicit hash key is
-        the place that the service has chosen. By default, the open shards take turns.
+        With AUTO, the explicit hash key is the place that the service has chosen, and
+        the partition key is ignored. By default, the open shards take turns.
         """
         stream = self.stream(name)
         if explicit_hash_key is not None:
@@ -268,15 +268,15 @@ class MemorySource(PollingSource):
     def describe_now(self) -> StreamInfo:
         """Return the stream as it is now. Raises StreamMissingError."""
         stream = self.kinesis.stream(self.name)
-        info = StreamInfo(
+        return StreamInfo(
             stream.arn,
             stream.status,
             stream.created_at,
             now=self.kinesis.clock.wall(),
             routes_by_key=stream.distribution != AUTO,
+            # A fraction of an hour is possible, since simulations take minutes.
+            retention_hours=stream.retention_hours,  # type: ignore[arg-type]
         )
-        # The retention may be a fraction of an hour, since simulations take minutes.
-        return info._replace(retention_hours=stream.retention_hours)  # type: ignore[arg-type]
 
     def list_shards_now(self) -> list[Shard]:
         """Return every shard that hasn't expired."""
@@ -290,11 +290,9 @@ class MemorySource(PollingSource):
 
         The clock of the server that answers is ``skew`` seconds fast.
         """
-        arguments = iterator_arguments(after)
+        arguments = {"ShardId": shard_id, **iterator_arguments(after)}
         with timestamp_errors(arguments):
-            answer = self.ask(
-                "GetShardIterator", {"ShardId": shard_id, **arguments}, skew=skew
-            )
+            answer = self.ask("GetShardIterator", arguments, skew=skew)
         return str(answer["ShardIterator"])
 
     def get_records_now(self, iterator: str, limit: int) -> Page:
@@ -361,11 +359,8 @@ def _page(page: ReadPage) -> Page:
     records = [
         Record(r.sequence_number, r.data, r.partition_key, r.arrived_at) for r in stored
     ]
-    children: tuple[Shard, ...] = ()
-    if page.iterator is None:
-        children = tuple(
-            child.shard._replace(ending_sequence_number=None) for child in page.children
-        )
+    ended = page.children if page.iterator is None else ()
+    children = tuple(it.shard._replace(ending_sequence_number=None) for it in ended)
     return Page(records, page.iterator, page.millis_behind, children, size)
 
 

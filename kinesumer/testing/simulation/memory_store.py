@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.model.rows import Key, Row
@@ -35,7 +37,7 @@ class Usage:
 
         ``size`` is the larger size of the row, before or after the write.
         """
-        # A write unit is 1 KB. A write that changes the index costs more units.
+        # A write unit is 1 KB.
         self.requests["write"] += 1
         units = max(1, -(-size // 1024)) + index_units
         self.write_units += units
@@ -92,8 +94,7 @@ class MemoryStore:
         self.clock = clock
         self.usage: Usage = Usage()
         self.on_write: list[OnWrite] = []
-        # The write units of a second. While they are used up, writes raise
-        # StoreThrottledError.
+        # The write units of a second. When they are used up, writes are refused.
         self.write_capacity: Bucket = Bucket(math.inf)
         self._table_id = table_id
         self._partitions: dict[str, _Partition] = {}
@@ -256,9 +257,8 @@ def holds(condition: Condition, row: Row | None) -> bool:
     stored = _NO_ROW if row is None else row
     if isinstance(condition, Compare):
         return _test(condition, stored)
-    if isinstance(condition, AllOf):
-        return all(holds(part, stored) for part in condition.parts)
-    return any(holds(part, stored) for part in condition.parts)
+    decide = all if isinstance(condition, AllOf) else any
+    return decide(holds(part, stored) for part in condition.parts)
 
 
 def _test(test: Compare, row: Row) -> bool:
@@ -282,12 +282,11 @@ def _test(test: Compare, row: Row) -> bool:
         raise ValueError(f"unknown operator {op!r}")
     if isinstance(than, bool | frozenset):
         raise ValueError(f"DynamoDB can't order a {type(than).__name__}: {than!r}")
+    if type(value) is not type(than):
+        return False
     # DynamoDB orders text by UTF-8 bytes, which is the order of code points.
-    if isinstance(value, str) and isinstance(than, str):
-        return value <= than if op == "<=" else value < than
-    if type(value) is int and type(than) is int:
-        return value <= than if op == "<=" else value < than
-    return False
+    compare: Callable[[Any, Any], bool] = operator.le if op == "<=" else operator.lt
+    return compare(value, than)
 
 
 def _applied(write: Write, before: Row | None) -> Row | None:

@@ -1,7 +1,4 @@
-"""Simulate one seed: a time with faults, a time at rest, a final phase, and checks.
-
-The faults are drawn at random by the rates of their kinds.
-"""
+"""Simulate one seed: a time with faults, a time at rest, a final phase, and checks."""
 
 from __future__ import annotations
 
@@ -70,10 +67,9 @@ def parse_rates(
 ) -> tuple[Rate, ...]:
     """Read ``KIND[:PER_MINUTE[:SECONDS]],…``; ``none`` is no kind.
 
-    ``all`` is every kind but ``poison``, ``auto`` and those of fan-out,
-    ``subscriptions``.
-    Kinds without their own rate share the rate of ``all`` equally. The default rate of
-    ``all`` is ``per_minute``. Raises ValueError.
+    ``all`` is every kind but ``poison``, ``auto`` and ``subscriptions``, those of
+    fan-out. Kinds without a rate share that of ``all``, by default ``per_minute``.
+    Raises ValueError.
     """
     kinds: dict[str, tuple[float | None, float]] = {}
     for part in text.split(","):
@@ -136,9 +132,8 @@ def draw_faults(
     return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
-# After the faults, ownership must match the plan (L2), and after the last record's
-# arrival, every record must be done (L3). A group may need some more of these periods,
-# as long as something changes in each of them.
+# After the faults, a group may need some of these periods until it has settled (L2) or
+# done every record (L3), as long as something changes in each of them.
 FINISH_SECONDS = 15.0
 MAX_CHECKS = 20
 
@@ -314,8 +309,7 @@ async def _play(
 async def _settle(sim: Simulation, monitors: Sequence[LivenessMonitor]) -> None:
     """Wait until the plan and the owners of shards no longer change.
 
-    This may take some time, since the group may notice a reshard late, and a backlog
-    delays the end of a shard.
+    The group may notice a reshard late, and a backlog delays the end of a shard.
     """
     # While the machine of an operator's command is stopped, a pause may remain.
     while any(operator.busy for app in sim.apps for operator in app.operators[:-1]):

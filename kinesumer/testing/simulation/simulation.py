@@ -1,7 +1,4 @@
-"""A simulation of an app: its clients, and the operators who command them.
-
-Operators pause, drain and seek. Each command may be interrupted.
-"""
+"""A simulation of an app: its clients, and the operators who command them."""
 
 from __future__ import annotations
 
@@ -39,8 +36,8 @@ from kinesumer.wire.rows import read_shard
 
 Work = Callable[["Operator"], Awaitable[object]]
 
-# The time between attempts to undo drains. One attempt isn't enough: a drained client
-# whose session has died registers again, still as drained.
+# The time between attempts to undo drains. One isn't enough: a drained client whose
+# session has died registers again, still as drained.
 AGAIN_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -262,8 +259,7 @@ class Operator:
                     self.sim.checker.note("refused", self.name, str(error))
 
     async def _open(self, name: str) -> OpenStream:
-        # Use a link without a clock error, so that the checker knows a seek's exact
-        # time.
+        # Without a clock error, the checker knows a seek's exact time.
         network, kinesis = NetworkConditions(), self.sim.kinesis
         link = LinkedSource(self.machine, self.random, network, kinesis, name)
         info = await link.describe()

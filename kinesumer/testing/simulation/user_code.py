@@ -77,8 +77,9 @@ class FaultyUserCode:
             self.world.killed(self.machine, key)
             await asyncio.Event().wait()
         now = self.machine.loop.real
-        if now < self._blocks_until:
-            await self._block_at(len(records))
+        for _ in records:  # without a break between them
+            if self.machine.loop.real < self._blocks_until:
+                await self.machine.busy(self._block_seconds * self.random.random())
         await self._apply_user_code_faults(now)
         if (user := self.world.user) is None:
             return
@@ -89,10 +90,7 @@ class FaultyUserCode:
     async def call_back(
         self, name: Literal["on_assigned", "on_revoked"], *arguments: object
     ) -> None:
-        """Call one of the user's callbacks, with the current faults.
-
-        Raises UserError.
-        """
+        """Call a callback of the user, with the current faults. Raises UserError."""
         await self._apply_user_code_faults(self.machine.loop.real)
         if (user := self.world.user) and (function := getattr(user, name)):
             await self._call(user, partial(function, *arguments), may_await=True)
@@ -129,13 +127,6 @@ class FaultyUserCode:
         with suppress(TimeoutError):
             async with asyncio.timeout(60 * draw() if draw() < 0.03 else draw()):
                 await self._faults_ended.wait()
-
-    async def _block_at(self, count: int) -> None:
-        """Block the loop with each record, without a break between them."""
-        loop = self.machine.loop
-        for _ in range(count):
-            if loop.real < self._blocks_until:
-                await self.machine.busy(self._block_seconds * self.random.random())
 
 
 class SimulatedClient(Kinesumer):
@@ -268,7 +259,7 @@ class UserSide:
             raise DeadLettersUnavailableError("unavailable due to a simulated fault")
         self._checker.note("dead letter", self._machine.name, letter.sequence_number)
         key = record_key(letter)
-        if (record := self._failed.pop(key, None)) is not None:
+        if record := self._failed.pop(key, None):
             self._checker.done(record)
         else:
             self._checker.set_aside(key)
@@ -286,9 +277,8 @@ class UserSide:
         while True:
             await asyncio.sleep(draw.random())
             for _ in range(draw.randrange(1 + 2 * len(self._unacked))):
-                if not self._unacked:
-                    break
-                self._ack_at(draw.randrange(len(self._unacked)))
+                if self._unacked:
+                    self._ack_at(draw.randrange(len(self._unacked)))
             if draw.random() < 0.1 and self._client.group is not None:
                 try:
                     await self._client.commit()

@@ -69,9 +69,8 @@ class World(ABC):
         self.config: Config = Config(**(options | scenario.config))
         self.checker: InvariantChecker = self._new_checker()
         self.deadly: DeadlyRecords = self.checker.deadly
-        self.streams: tuple[str, ...] = tuple(
-            f"stream-{index}" for index in range(len(scenario.shards))
-        )
+        numbers = range(len(scenario.shards))
+        self.streams: tuple[str, ...] = tuple(f"stream-{number}" for number in numbers)
         self.producing = True
         self.faults_ended = False
         # The last error that the user's handler raised after the faults ended.
@@ -89,9 +88,8 @@ class World(ABC):
 
     def _new_checker(self) -> InvariantChecker:
         config, scenario = self.config, self.scenario
-        checker = InvariantChecker(
-            self.loop, config.max_uncommitted_records, config.max_shards
-        )
+        limits = config.max_uncommitted_records, config.max_shards
+        checker = InvariantChecker(self.loop, *limits)
         checker.is_by_key = scenario.concurrency > 1
         checker.calls.is_active = scenario.callbacks
         if scenario.batches and not scenario.concurrency:

@@ -41,6 +41,15 @@ async def finish(sim: Simulation, seconds: float = 15.0) -> None:
     await asyncio.sleep(seconds)
 
 
+async def outage(sim: Simulation, service: str, seconds: float) -> None:
+    """Lose all requests to a service for some seconds."""
+    for process in sim.processes:
+        process.networks[service].set(lost=1.0)
+    await asyncio.sleep(seconds)
+    for process in sim.processes:
+        process.networks[service].clear()
+
+
 def traces(sim: Simulation) -> list[ShardTrace]:
     """Return the trace of each shard."""
     return list(sim.checker.shards.values())
@@ -55,11 +64,8 @@ def ownerships(sim: Simulation) -> Iterator[tuple[ShardTrace, Ownership]]:
 
 def held_by(sim: Simulation, process: Process) -> list[ShardTrace]:
     """Return the shards that a process owns now."""
-    return [
-        trace
-        for trace in traces(sim)
-        if trace.row is not None and trace.row.get("owner_id") == process.client_id
-    ]
+    name = process.client_id
+    return [t for t in traces(sim) if t.row and t.row.get("owner_id") == name]
 
 
 def pauses(sim: Simulation, since: float) -> list[float]:

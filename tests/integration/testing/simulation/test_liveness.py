@@ -13,6 +13,7 @@ from kinesumer.testing.simulation.simulation import Simulation
 from tests.integration.testing.simulation.scenario import (
     flow,
     held_by,
+    outage,
     ownerships,
     pauses,
     settle,
@@ -22,20 +23,25 @@ from tests.integration.testing.simulation.scenario import (
 from tests.support.simulated import simulated_group
 
 
+async def require_short_pauses(sim: Simulation) -> None:
+    """Check that shards move, with short pauses, to where the plan has them now."""
+    since = sim.loop.real
+    await asyncio.sleep(20)
+    await settle(sim)
+    found = pauses(sim, since)
+    assert found
+    assert statistics.median(found) < 0.5
+    assert sim.checker.redelivered == 0
+
+
 @pytest.mark.parametrize("assignor", ["range", "load"])
 @simulated_group()
 async def test_l2_a_join_ends_in_the_plan_without_a_record_repeated(
     sim: Simulation, assignor: str
 ) -> None:
     await steady(sim)
-    joined = sim.loop.real
     sim.start_process()
-    await asyncio.sleep(20)
-    await settle(sim)
-    found = pauses(sim, joined)
-    assert found
-    assert statistics.median(found) < 0.5
-    assert sim.checker.redelivered == 0
+    await require_short_pauses(sim)
 
 
 @simulated_group()
@@ -43,15 +49,9 @@ async def test_l2_a_leave_ends_in_the_plan_without_a_record_repeated(
     sim: Simulation,
 ) -> None:
     await steady(sim)
-    left = sim.loop.real
     sim.processes[1].leave()
-    await asyncio.sleep(20)
-    await settle(sim)
-    found = pauses(sim, left)
-    assert found
-    assert statistics.median(found) < 0.5
+    await require_short_pauses(sim)
     assert not sim.processes[1].alive
-    assert sim.checker.redelivered == 0
 
 
 @pytest.mark.parametrize("static_ids", [False, True])
@@ -109,11 +109,7 @@ async def test_l5_an_outage_of_the_whole_store_fences_nobody(
     await steady(sim)
     if seconds > 1000:
         sim.producing = False
-    for process in sim.processes:
-        process.store.network.set(lost=1.0)
-    await asyncio.sleep(seconds)
-    for process in sim.processes:
-        process.store.network.clear()
+    await outage(sim, "store", seconds)
     await asyncio.sleep(10)
     await settle(sim)
     assert not sim.checker.dead
@@ -186,9 +182,7 @@ async def test_shards_beyond_all_limits_are_reported_and_read_once_a_client_join
     snapshot = await read_snapshot(sim.store, sim.scenario.app)
     assert not snapshot.unconsumed(arn)
     # A split makes one shard more than the owner of its parent may own.
-    for trace in held_by(sim, sim.processes[0]):
-        sim.split(next(iter(sim.streams)), trace.shard_id)
-        break
+    sim.split("stream-0", held_by(sim, sim.processes[0])[0].shard_id)
     await asyncio.sleep(60)
     await settle(sim)
 

@@ -51,14 +51,24 @@ def test_a_group_of_each_shape_survives_a_dense_minute() -> None:
     assert " 0 violations" in output
 
 
-def by_threes(kinds: Sequence[str]) -> list[Sequence[str]]:
-    return [kinds[i : i + 3] for i in range(0, len(kinds), 3)]
+def by_threes(name: str, *kinds: str) -> list[tuple[str, Sequence[str]]]:
+    """Return the name of a scenario with three of the kinds at a time."""
+    return [(name, kinds[i : i + 3]) for i in range(0, len(kinds), 3)]
 
 
-@pytest.mark.parametrize("kinds", by_threes([*KINDS, *SERVICE_KINDS]), ids="-".join)
-def test_a_group_survives_three_kinds_of_faults_at_a_time(kinds: Sequence[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        *by_threes("latest", *KINDS, *SERVICE_KINDS),
+        *by_threes("fan-out", *SUBSCRIPTION_KINDS),
+    ],
+    ids=str,
+)
+def test_a_group_survives_three_kinds_of_faults_at_a_time(
+    name: str, kinds: Sequence[str]
+) -> None:
     rates = parse_rates(",".join(f"{kind}:12" for kind in kinds))
-    outcome = execute_run(draw_run(scenario_for("latest", 1), 1, 0.8, rates))
+    outcome = execute_run(draw_run(scenario_for(name, 1), 1, 0.8, rates))
     assert not outcome.violation
     assert min(outcome.faults[kind] for kind in kinds) > 5
 
@@ -71,20 +81,8 @@ def test_a_group_survives_switches_of_the_strategy_with_records_without_keys() -
         assert outcome.faults["auto"] > 5
 
 
-@pytest.mark.parametrize("kinds", by_threes([*SUBSCRIPTION_KINDS]), ids="-".join)
-def test_a_group_with_fan_out_survives_faults_of_subscriptions(
-    kinds: Sequence[str],
-) -> None:
-    rates = parse_rates(",".join(f"{kind}:12" for kind in kinds))
-    outcome = execute_run(draw_run(scenario_for("fan-out", 1), 1, 0.8, rates))
-    assert not outcome.violation
-    assert min(outcome.faults[kind] for kind in kinds) > 5
-
-
 @pytest.mark.parametrize("kind", FATAL)
-def test_a_group_ends_by_each_fault_that_no_client_survives(
-    kind: str,
-) -> None:
+def test_a_group_ends_by_each_fault_that_no_client_survives(kind: str) -> None:
     outcome = execute_run(draw_run(scenario_for("mixed", 1), 1, 0.1, parse_rates(kind)))
     assert not outcome.violation
     assert outcome.faults == {kind: 1}
@@ -113,15 +111,17 @@ def test_a_seed_replays_exactly_in_another_process() -> None:
     assert len(lines) == 1
 
 
+LARGE = Scenario(
+    "large",
+    members=50,
+    shards=(300, 200),
+    min_read_interval_seconds=5.0,
+    together=True,
+)
+
+
 def test_a_group_of_fifty_clients_and_five_hundred_shards_comes_to_rest() -> None:
-    scenario = Scenario(
-        "large",
-        members=50,
-        shards=(300, 200),
-        min_read_interval_seconds=5.0,
-        together=True,
-    )
-    assert not execute_run(Run(scenario, 1, 0.1, ())).violation
+    assert not execute_run(Run(LARGE, 1, 0.1, ())).violation
 
 
 def test_several_apps_consume_every_record() -> None:
@@ -156,10 +156,8 @@ def test_a_fleet_is_balanced_within_a_minute_of_a_change_and_moves_little() -> N
 def test_two_thousand_shards_are_balanced_within_a_minute() -> None:
     random = Random(1)
     fleet = LoadFleet(zipf(2_000, random, 100_000), 40, random)
-    assert fleet.busiest() > 2
-    fleet.run(60)
-    assert fleet.busiest() <= 1.15
-    random.shuffle(fleet.rates)
-    assert fleet.busiest() > 2
-    fleet.run(60)
-    assert fleet.busiest() <= 1.15
+    for _ in range(2):
+        assert fleet.busiest() > 2
+        fleet.run(60)
+        assert fleet.busiest() <= 1.15
+        random.shuffle(fleet.rates)

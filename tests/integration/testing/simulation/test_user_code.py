@@ -21,7 +21,7 @@ from kinesumer.testing.simulation.run import (
 )
 from kinesumer.testing.simulation.scenarios import CALLBACKS, Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import held_by, steady
+from tests.integration.testing.simulation.scenario import held_by, ownerships, steady
 from tests.support.simulated import simulated_group
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
@@ -39,6 +39,14 @@ def handled(minutes: float, *, concurrency: int, batches: bool = False) -> Outco
         config={"max_processing_seconds": 20.0},
     )
     return execute_run(draw_run(scenario, 3, minutes, parse_rates(FAULTS)))
+
+
+def played(scenario: Scenario, seed: int, minutes: float, faults: str) -> Simulation:
+    """Return the simulation of a run that violates nothing."""
+    simulation = Simulation(scenario, seed)
+    run = draw_run(scenario, seed, minutes, parse_rates(faults))
+    play(simulation, Outcome(run))
+    return simulation
 
 
 @pytest.mark.parametrize("batches", [False, True])
@@ -98,15 +106,9 @@ CALLBACK_FAULTS = (
 
 def test_calls_and_records_keep_their_order_under_faults() -> None:
     counts: Counter[str] = Counter()
-    for seed, way in enumerate(
-        CALLBACK_WAYS
-    ):  # one run alone does not have all reasons
-        scenario = replace(CALLBACKS, **way)
-        simulation = Simulation(scenario, seed)
-        play(
-            simulation,
-            Outcome(draw_run(scenario, seed, 2, parse_rates(CALLBACK_FAULTS))),
-        )
+    # One run alone does not have all reasons.
+    for seed, way in enumerate(CALLBACK_WAYS):
+        simulation = played(replace(CALLBACKS, **way), seed, 2, CALLBACK_FAULTS)
         counts += simulation.checker.calls.counts
     assert counts["moved"] > 30
     assert {"ended", "lost", "paused", "seeked"} <= counts.keys()
@@ -127,20 +129,15 @@ def test_no_other_record_is_named_or_set_aside_under_faults(
     way: dict[str, Any],
 ) -> None:
     scenario = Scenario("deadly", shards=(4, 2), **way)
-    simulation = Simulation(scenario, 3)
-    rates = parse_rates("all,poison:1")
-    play(simulation, Outcome(draw_run(scenario, 3, 2, rates)))
-    assert simulation.deadly.named
+    assert played(scenario, 3, 2, "all,poison:1").deadly.named
 
 
 def test_no_task_gets_an_isolated_record_while_another_task_has_one() -> None:
     way: dict[str, Any] = {"commit": "manual", "batches": True, "tasks": 3}
     scenario = Scenario("deadly", members=2, shards=(6,), **way)
-    simulation = Simulation(scenario, 2)
-    rates = parse_rates("poison:2,crash:0.5")
-    play(simulation, Outcome(draw_run(scenario, 2, 3, rates)))
-    assert simulation.deadly.named
-    assert simulation.deadly.most_deaths == 5
+    deadly = played(scenario, 2, 3, "poison:2,crash:0.5").deadly
+    assert deadly.named
+    assert deadly.most_deaths == 5
 
 
 # The longest time that a record takes in user code.
@@ -171,8 +168,7 @@ async def test_a_claimed_shards_first_records_wait_for_a_few_calls_only(
     sim.producing = False
     waits = {
         trace.shard_id: ownership.started_at - ownership.claimed_at
-        for trace in sim.checker.shards.values()
-        for ownership in trace.ownerships.values()
+        for trace, ownership in ownerships(sim)
         if ownership.claimed_at > 80 and ownership.started_at is not None
     }
     assert len(waits) == CLAIMED

@@ -111,7 +111,7 @@ def test_plain_functions_and_handlers_of_batches_are_called_too(
     for handler in (plain, plain_batch, batch):
         seen.clear()
         outcome = simulate_handler(
-            handler,  # type: ignore[arg-type]
+            handler,
             faults="none",
             minutes=0.1,
             scenario=scenario,

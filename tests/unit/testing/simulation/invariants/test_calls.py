@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 
@@ -55,24 +55,26 @@ class Client:
         return "" if error is None else str(error)
 
 
-def served(*numbers: int, seconds: float) -> str:
-    """Return the violation if user code gets records of these shards in this order."""
+@pytest.mark.parametrize(
+    ("numbers", "seconds", "violation"),
+    [
+        # One shard's turn is too long.
+        ((0, 0), 1, "shardId-000000000001 of orders waits"),
+        ((0, 0, 0), 0.4 * TURN_SECONDS, ""),
+        ((0, 0, 0, 0), 0.4 * TURN_SECONDS, "shardId-000000000001 of orders waits"),
+        # One shard has two turns while another waits.
+        ((0, 1, 2, 0, 1, 2), 1, ""),
+        ((0, 1, 0), 1, "shardId-000000000002 of orders waits"),
+    ],
+)
+def test_l15_each_shard_has_one_turn_while_another_waits(
+    numbers: Sequence[int], seconds: float, violation: str
+) -> None:
     client = Client()
     for number in numbers:
         client.serve(number, seconds)
-    return client.violation
-
-
-def test_l15_a_shard_whose_turn_is_too_long() -> None:
-    assert "L15" in served(0, 0, seconds=1)
-    assert "shardId-000000000001 of orders waits" in served(0, 0, seconds=1)
-    assert not served(0, 0, 0, seconds=0.4 * TURN_SECONDS)
-    assert "L15" in served(0, 0, 0, 0, seconds=0.4 * TURN_SECONDS)
-
-
-def test_l15_a_shard_that_has_two_turns_while_another_waits() -> None:
-    assert not served(0, 1, 2, 0, 1, 2, seconds=1)
-    assert "shardId-000000000002 of orders waits" in served(0, 1, 0, seconds=1)
+    assert ("L15" in client.violation) == bool(violation)
+    assert violation in client.violation
 
 
 def test_l15_a_turn_is_one_batch_if_user_code_takes_batches() -> None:
