@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import AccessDeniedError, StoreUnavailableError
 from kinesumer.model.reports import Load
-from kinesumer.model.rows import Deaths, MemberRow, ShardRow, StreamRow
-from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.model.rows import Deaths
+from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.ops.exporter.collector import (
     DEFAULT_OPTIONS,
     KEEP_RATIO,
@@ -28,10 +28,10 @@ from kinesumer.ops.exporter.collector import (
 from kinesumer.ops.exporter.metrics import AppMetrics, Scale
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import Observation, observe
-from kinesumer.ops.group.snapshot import Snapshot
+from tests.support.doctor import ARN, member, row, snapshot
 from tests.support.shares import stored_loads
 from tests.support.world import APP, World, in_virtual_time
-from tests.unit.ops.exporter.test_metrics import ARN, STREAM, reading, samples
+from tests.unit.ops.exporter.test_metrics import STREAM, reading, samples
 
 NO_CLIENTS: ClientFactory = SimpleNamespace()  # type: ignore[assignment]
 
@@ -50,10 +50,6 @@ class Failing:
 
 def reader(world: World) -> AppReader:
     return AppReader(APP, world.clock, lag=False)
-
-
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records]
 
 
 @in_virtual_time
@@ -83,7 +79,7 @@ async def test_an_error_is_logged_when_it_begins_and_ends(
     broken: Any = Failing(StoreUnavailableError("no answer"))
     for store in (world.table, broken, broken, broken, world.table, world.table):
         await one.read(NO_CLIENTS, store)
-    assert said(caplog) == [
+    assert caplog.messages == [
         f"app {APP} couldn't be read: no answer",
         f"app {APP} can be read again",
     ]
@@ -102,57 +98,38 @@ async def test_a_permanent_error_ends_the_start_and_not_a_running_exporter(
     assert one.metrics.reading is None
 
 
-STREAMS = frozenset({ARN})
 SHARDS = 8
-OWNERS = "aabbccdd"
-BUSY, IDLE = 4.2, 0.0
+BUSY = 4.2
 
 
 def key(number: int) -> ShardKey:
-    return ShardKey(ARN, f"shardId-{number}")
+    return row(number).key
 
 
 def fleet(
     work: dict[int, float],
     lags: dict[int, int] | None = None,
     *,
-    owners: str = OWNERS,
     changes: dict[int, dict[str, Any]] | None = None,
-    **member: Any,
 ) -> Observation:
     """Return a fleet whose shards cause so much work, and are so far behind."""
     step = HASH_KEYS // SHARDS
     rows = [
-        ShardRow(
-            key(number),
-            number * step,
-            (number + 1) * step - 1,
-            Start.TRIM_HORIZON,
-            **{
-                "ready": True,
-                "owner": f"session of {owner}" if owner != "-" else "",
-                "owner_id": owner.strip("-"),
-                **(changes or {}).get(number, {}),
-            },
+        row(number, owner, **(changes or {}).get(number, {}))._replace(
+            first_hash=number * step, last_hash=(number + 1) * step - 1
         )
-        for number, owner in enumerate(owners)
+        for number, owner in enumerate("aabbccdd")
     ]
     members = []
-    for client_id in sorted({*owners} - {"-"}):
+    for name in "abcd":
         loads = {
             (row.key, row.first_hash): Load(2e3, 10.0, work[number])
             for number, row in enumerate(rows)
-            if row.owner_id == client_id and number in work
+            if row.owner_id == name and number in work
         }
-        text = stored_loads(loads, STREAMS)
-        session = f"session of {client_id}"
-        members.append(
-            MemberRow(client_id, session, streams=STREAMS, load=text, **member)
-        )
-    stream = StreamRow(ARN, 1.0, Start.TRIM_HORIZON, baseline=True)
-    snapshot = Snapshot(members, None, [stream], {ARN: rows})
+        members.append(member(name, load=stored_loads(loads, frozenset({ARN}))))
     millis = Lags({key(number): lag for number, lag in (lags or {}).items()}, {})
-    return observe(None, snapshot, millis, 0.0)
+    return observe(None, snapshot(rows, members), millis, 0.0)
 
 
 def scale_of(
@@ -175,27 +152,25 @@ def test_the_load_needs_as_many_clients_as_have_the_target_utilization() -> None
     assert scale_of(fleet(EVEN, CURRENT), options).wanted["load"] == 2
 
 
-def test_what_a_commit_interval_explains_is_no_backlog() -> None:
-    options = ScaleOptions(catch_up_seconds=1.0)
-    wanted = scale_of(fleet(EVEN, CURRENT), options).wanted
-    assert wanted["catch_up"] == wanted["load"]
+BEHIND = dict.fromkeys(range(SHARDS), 120_000)
 
 
-def test_a_backlog_needs_more_clients_and_a_shorter_time_still_more() -> None:
-    behind = dict.fromkeys(range(SHARDS), 120_000)
-    assert scale_of(fleet(EVEN, behind)).wanted == {"load": 4, "catch_up": 5}
-    options = ScaleOptions(catch_up_seconds=300)
-    assert scale_of(fleet(EVEN, behind), options).wanted == {"load": 4, "catch_up": 6}
+@pytest.mark.parametrize(
+    ("lags", "seconds", "catch_up"),
+    # What a commit interval explains is no backlog.
+    [(CURRENT, 1.0, 4), (BEHIND, 600.0, 5), (BEHIND, 300.0, 6)],
+)
+def test_a_backlog_needs_more_clients_and_a_shorter_time_still_more(
+    lags: dict[int, int], seconds: float, catch_up: int
+) -> None:
+    options = ScaleOptions(catch_up_seconds=seconds)
+    wanted = scale_of(fleet(EVEN, lags), options).wanted
+    assert wanted == {"load": 4, "catch_up": catch_up}
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"paused": True},
-        {"ended": True},
-        {"ready": False},
-        {"deaths": Deaths(3)},
-    ],
+    [{"paused": True}, {"ended": True}, {"ready": False}, {"deaths": Deaths(3)}],
 )
 def test_shards_that_more_clients_could_not_read_dont_count(
     change: dict[str, Any],
