@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import msgspec
-import pytest
 
-from kinesumer.aws.stream_consumers import StreamConsumer
 from kinesumer.model.incidents import IncidentKind
-from kinesumer.model.positions import Position
-from kinesumer.model.rows import LeaderRow, Row
-from kinesumer.model.streams import FanOutUse, Start
+from kinesumer.model.rows import Row
+from kinesumer.model.streams import FanOutUse
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, Scale, build_metrics
 from kinesumer.ops.group.client_reports import (
     LIVE_SECONDS,
@@ -25,31 +20,11 @@ from kinesumer.ops.group.client_reports import (
     read_live_uses,
     uses_of_stream,
 )
-from kinesumer.ops.group.doctor.members import waiting_plans
-from kinesumer.ops.group.doctor.ownership import repeated_claims
-from kinesumer.ops.group.doctor.streams import (
-    ConsumerObservation,
-    full_streams,
-    growing_lags,
-    unused_consumers,
-)
 from kinesumer.ops.group.lag import NO_LAGS
 from kinesumer.ops.group.observation import FleetView, observe
-from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.status import report
 from kinesumer.wire.rows import timestamp_text
-from tests.support.doctor import (
-    ARN,
-    KEYS,
-    OTHER,
-    app,
-    check_finding,
-    lag,
-    member,
-    row,
-    snapshot,
-    stream,
-)
+from tests.support.doctor import ARN, OTHER, member, snapshot
 
 CLAIMS, CREDENTIALS = IncidentKind.REPEATED_CLAIM, IncidentKind.CREDENTIALS
 
@@ -186,75 +161,6 @@ def test_status_says_what_fails() -> None:
     assert made.streams[0].failures is None
 
 
-# --- growing lags ---
-
-
-def lags(first: int, second: int, *, moves: bool = True) -> Any:
-    """Return an observation of one shard that lags."""
-    after = Start.TRIM_HORIZON if moves else Start.LATEST
-    return app(
-        streams=stream(
-            first={KEYS[0]: lag(0, first)},
-            second={KEYS[0]: lag(10, second, after)},
-        )
-    )
-
-
-@pytest.mark.parametrize(
-    ("observed", "grows"),
-    [
-        (lags(170_000, 180_000), True),
-        (lags(174_000, 180_000), True),
-        (lags(180_000, 180_000, moves=False), True),
-        (lags(178_000, 180_000), False),
-        (lags(190_000, 180_000), False),
-        (lags(40_000, 50_000), False),
-    ],
-    ids=["fast", "slowly", "stalled", "steady", "falling", "short"],
-)
-def test_the_doctor_finds_lags_that_grow(observed: Any, grows: bool) -> None:
-    if grows:
-        text = "shardId-0: up to 3 min behind, and the lag grows"
-        check_finding(growing_lags(observed), Severity.WARNING, text)
-    else:
-        assert list(growing_lags(observed)) == []
-
-
-@pytest.mark.parametrize("changes", [{"paused": True}, {"owner": ""}])
-def test_a_shard_that_nobody_reads_has_another_finding(changes: dict[str, Any]) -> None:
-    observed = lags(170_000, 180_000)
-    rows = [row(0, **changes), row(1)]
-    changed = replace(observed, second=snapshot(rows))
-    assert list(growing_lags(changed)) == []
-
-
-# --- plans and claims ---
-
-
-# If most clients are degraded, plans give them shards nevertheless.
-@pytest.mark.parametrize("state", ["up", "degraded"])
-def test_clients_that_get_no_plan_are_found(state: str) -> None:
-    members = [member(name, state=state, range=None) for name in "bc"]
-    new = snapshot(members=[member("a", state=state), *members])
-    found = "b, c got no plan for 10 s"
-    check_finding(waiting_plans(app(new)), Severity.WARNING, found)
-    assert list(waiting_plans(app(snapshot(), new))) == []
-
-
-def test_a_plan_by_load_that_waits_for_loads_is_a_note() -> None:
-    leader = LeaderRow("session of a", "a", 1, assignor="load")
-    waiting = snapshot(members=[member("a")], leader=leader, read_at=1000.0)
-    check_finding(waiting_plans(app(waiting)), Severity.NOTE, "isn't known yet")
-    assert report("app", "table", FleetView(waiting)).plan.waits is True
-
-
-def test_shards_that_are_claimed_several_times_are_found() -> None:
-    first = snapshot([row(0, epoch=7), row(1, epoch=7)])
-    second = snapshot([row(0, epoch=9, position=Position("1")), row(1, epoch=8)])
-    text = "shardId-0: claimed several times within 10 s"
-    check_finding(repeated_claims(app(first, second)), Severity.WARNING, text)
-
-
 DENIED = "access denied: kinesis:SubscribeToShard"
 PUSHED, POLLING = FanOutUse("billing"), FanOutUse("billing", DENIED)
 MEMBERS = [
@@ -336,26 +242,3 @@ async def test_only_live_clients_of_any_app_use_a_consumer() -> None:
     uses = await read_live_uses(table, 1e9)
     assert uses[ARN, "billing"] == {"one": 2, "two": 1}
     assert list(uses) == [(ARN, "billing")]
-
-
-def test_the_doctor_names_streams_that_have_no_place_for_another_app() -> None:
-    def observed(count: int) -> ConsumerObservation:
-        registered = [StreamConsumer(f"c{n}", "", "ACTIVE", 1.0) for n in range(count)]
-        return ConsumerObservation({ARN: registered}, {}, "table")
-
-    assert not [*full_streams(observed(15))]
-    expected = "16 stream consumers are registered: AWS permits 20 for a stream, or 50"
-    check_finding(full_streams(observed(16)), Severity.NOTE, expected)
-
-
-def test_the_doctor_names_consumers_that_nobody_uses() -> None:
-    registered = [
-        StreamConsumer(name, f"{ARN}/consumer/{name}:1", "ACTIVE", 1.0)
-        for name in ("billing", "old")
-    ]
-    uses = {(ARN, "billing"): Counter({"one": 2})}
-    observed = ConsumerObservation({ARN: registered, OTHER: []}, uses, "table")
-    expected = "stream consumer old: AWS bills"
-    check_finding(unused_consumers(observed), Severity.NOTE, expected)
-    command = "kinesumer fan-out deregister orders old"
-    check_finding(unused_consumers(observed), Severity.NOTE, command)
