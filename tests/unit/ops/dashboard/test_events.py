@@ -25,8 +25,11 @@ class ObservedFleet(ToyFleet):
     def _observe(self, before: Observation | None) -> Observation:
         return observe(before, self.snapshot(), Lags(self.millis, {}), self.now)
 
-    def events(self, seconds: float = POLL_SECONDS) -> list[tuple[str, str]]:
-        """Return the kinds and texts of the events since the last observation."""
+    def events(
+        self, seconds: float = POLL_SECONDS, *, silent: str = ""
+    ) -> list[tuple[str, str]]:
+        """Send heartbeats, and return the kinds and texts of the new events."""
+        self.beat(but=silent)
         self.now += seconds
         before, self.observation = self.observation, self._observe(self.observation)
         events = find_events(before, self.observation)
@@ -39,14 +42,12 @@ def fleet() -> ObservedFleet:
 
 
 def test_nothing_happens_where_nothing_changes(fleet: ObservedFleet) -> None:
-    fleet.beat()
     assert fleet.events() == []
 
 
 def test_a_client_joins_and_takes_shards_over(fleet: ObservedFleet) -> None:
     fleet.join("c")
     assert fleet.events() == [("joined", "c joined")]
-    fleet.beat()
     fleet.plan()
     fleet.settle()
     assert fleet.events() == [("moved", "orders: shard 3 moved from b to c")]
@@ -58,35 +59,27 @@ def test_a_client_comes_back_in_a_new_session(fleet: ObservedFleet) -> None:
 
 
 def test_a_silent_client_stalls_and_is_fenced(fleet: ObservedFleet) -> None:
-    fleet.beat(but=["b"])
-    assert fleet.events() == []
-    fleet.beat(but=["b"])
-    assert fleet.events() == [("stalled", "b stalled: no heartbeat for 4 s")]
+    assert fleet.events(silent="b") == []
+    assert fleet.events(silent="b") == [("stalled", "b stalled: no heartbeat for 4 s")]
     fleet.bury("b")
-    fleet.beat()
     assert fleet.events() == [("fenced", "b was fenced: its heartbeat had stopped")]
 
 
 def test_a_stalled_client_with_a_new_heartbeat_recovers(fleet: ObservedFleet) -> None:
     for _ in range(2):
-        fleet.beat(but=["b"])
-        fleet.events()
-    fleet.beat()
+        fleet.events(silent="b")
     assert fleet.events() == [("recovered", "b sends heartbeats again")]
 
 
 def test_a_client_leaves(fleet: ObservedFleet) -> None:
     fleet.change("b", state="leaving")
-    fleet.beat()
     assert fleet.events() == [("leaving", "b is leaving: its shards move")]
     fleet.bury("b")
-    fleet.beat()
     assert fleet.events() == [("left", "b left")]
 
 
 def test_after_a_long_gap_leaving_and_fencing_look_alike(fleet: ObservedFleet) -> None:
     fleet.bury("b")
-    fleet.beat()
     assert fleet.events(600) == [("fenced", "b left or was fenced")]
 
 
@@ -100,16 +93,13 @@ def test_after_a_long_gap_leaving_and_fencing_look_alike(fleet: ObservedFleet) -
 def test_a_change_of_the_leader_is_an_event(
     fleet: ObservedFleet, leader: str, event: tuple[str, str]
 ) -> None:
-    fleet.beat()
     fleet.leader = leader
     assert fleet.events() == [event]
 
 
 def test_a_shard_splits_and_is_read_to_its_end(fleet: ObservedFleet) -> None:
-    fleet.beat()
     fleet.split(shard(1))
     assert fleet.events() == [("split", "orders: 1 splits into 4 and 5")]
-    fleet.beat()
     fleet.end(shard(1))
     fleet.settle()
     assert fleet.events() == [
@@ -119,7 +109,6 @@ def test_a_shard_splits_and_is_read_to_its_end(fleet: ObservedFleet) -> None:
 
 
 def test_two_shards_merge(fleet: ObservedFleet) -> None:
-    fleet.beat()
     (child, other) = fleet.split(shard(1))
     del fleet.shards[other]
     parents = frozenset({shard(1).shard_id, shard(2).shard_id})
@@ -131,7 +120,7 @@ def test_a_shard_that_stays_behind_for_a_minute_stalls(fleet: ObservedFleet) -> 
     fleet.millis[shard(3)] = 20_000
     events = []
     for _ in range(31):
-        fleet.beat()
+        # The next heartbeat stores the same position again.
         row = fleet.shards[shard(3)]
         fleet.shards[shard(3)] = row._replace(position=None)
         events += fleet.events()
@@ -140,7 +129,6 @@ def test_a_shard_that_stays_behind_for_a_minute_stalls(fleet: ObservedFleet) -> 
 
 
 def test_pauses_and_their_ends_are_reported(fleet: ObservedFleet) -> None:
-    fleet.beat()
     arn = arn_of("orders")
     row = fleet.shards[shard(0)]
     fleet.group = GroupRow("group", paused=True, pause_reason="a deploy")
@@ -151,7 +139,6 @@ def test_pauses_and_their_ends_are_reported(fleet: ObservedFleet) -> None:
         ("paused", "stream orders is paused"),
         ("paused", "orders: shard 0 paused"),
     ]
-    fleet.beat()
     fleet.group = GroupRow("group")
     fleet.streams[arn] = fleet.streams[arn]._replace(paused=False)
     fleet.shards[shard(0)] = row
@@ -159,9 +146,7 @@ def test_pauses_and_their_ends_are_reported(fleet: ObservedFleet) -> None:
 
 
 def test_drained_clients_and_seeks_are_reported(fleet: ObservedFleet) -> None:
-    fleet.beat()
     fleet.events()
-    fleet.beat()
     fleet.change("b", drained=True)
     for number in (0, 1):
         row = fleet.shards[shard(number)]
@@ -173,8 +158,7 @@ def test_drained_clients_and_seeks_are_reported(fleet: ObservedFleet) -> None:
 
 
 def die(fleet: ObservedFleet, number: int, deaths: Deaths) -> None:
-    """Set the counted deaths of a shard's owners, while heartbeats go on."""
-    fleet.beat()
+    """Set the counted deaths of a shard's owners."""
     key = shard(number)
     fleet.shards[key] = fleet.shards[key]._replace(deaths=deaths)
 
@@ -182,8 +166,6 @@ def die(fleet: ObservedFleet, number: int, deaths: Deaths) -> None:
 def test_a_shard_is_read_in_isolation_until_its_deaths_are_forgotten(
     fleet: ObservedFleet,
 ) -> None:
-    fleet.beat()
-    fleet.events()
     die(fleet, 1, Deaths(2, 0.0))
     assert fleet.events() == []
     die(fleet, 1, Deaths(3, 0.0))
@@ -199,7 +181,6 @@ def test_a_shard_is_read_in_isolation_until_its_deaths_are_forgotten(
 
 
 def test_a_record_that_kills_its_readers_is_an_event_once(fleet: ObservedFleet) -> None:
-    fleet.beat()
     fleet.events()
     poison = Position(str(10**21))
     die(fleet, 1, Deaths(4, 0.0, suspect=poison))
@@ -207,5 +188,4 @@ def test_a_record_that_kills_its_readers_is_an_event_once(fleet: ObservedFleet) 
     die(fleet, 1, Deaths(5, 0.0, suspect=poison, poison=poison))
     text = f"orders: record {10**21} of shard 1 kills its readers"
     assert fleet.events() == [("poison", text)]
-    fleet.beat()
     assert fleet.events() == []
