@@ -6,7 +6,7 @@ import random
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from kinesumer.handlers.dead_letters.letter import (
     LetterWithoutData,
     ReadableDeadLetters,
 )
+from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.model.incidents import MAX_ERROR_LETTERS
 from kinesumer.model.times import parse_time, time_text
 from kinesumer.ops.cli.console import escape_lines, print_json, progress
@@ -31,7 +32,6 @@ from kinesumer.ops.group.redrive import (
     RedriveResult,
     StoredLetter,
     letter_fields,
-    open_letters,
     read_letters,
 )
 from kinesumer.runtime.text import counted, escape_unprintable, shorten
@@ -69,8 +69,9 @@ def _filter(*, since: str | None, **texts: str | None) -> Filter:
 async def _open(
     common: CommonOptions, target: str
 ) -> AsyncIterator[tuple[ReadableDeadLetters, ClientFactory]]:
-    async with common.clients() as clients, open_letters(target, clients) as letters:
-        yield letters, clients
+    async with common.clients() as clients:
+        async with aclosing(await open_readable(target, clients)) as letters:
+            yield letters, clients
 
 
 async def _read(stored: ReadableDeadLetters, filter_: Filter) -> Contents:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from base64 import b64encode
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from kinesumer.handlers.dead_letters.letter import (
     LetterWithoutData,
     ReadableDeadLetters,
 )
+from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, stream_name
 from kinesumer.ops.group.connect import Roles, operator_context
@@ -34,7 +36,6 @@ from kinesumer.ops.group.redrive import (
     Contents,
     Filter,
     Redrive,
-    open_letters,
     read_letters,
 )
 from kinesumer.ops.group.seek import parse_position, position_text
@@ -44,6 +45,7 @@ from kinesumer.runtime.text import counted, escape_unprintable
 
 # The page shows only the beginning of larger data.
 SHOWN_BYTES = 16 * 1024
+Utf8Decoder = getincrementaldecoder("utf-8")
 # JSON is shown without indentation if it has more arrays and objects, or gets larger.
 MAX_NESTED, INDENTED_BYTES = 500, 64 * 1024
 
@@ -148,7 +150,8 @@ def _decode_data(data: bytes) -> tuple[str, str]:
             return "json", _indent(data)
     shown = data[:SHOWN_BYTES]
     try:
-        text = data.decode() if shown == data else _decode_start(shown)
+        # Larger data may be cut within a character, which the decoder leaves out.
+        text = Utf8Decoder().decode(shown, final=shown == data)
     except UnicodeDecodeError:
         return "binary", b64encode(shown).decode()
     # The only control characters of text are tabs and the ends of lines.
@@ -166,16 +169,6 @@ def _indent(data: bytes) -> str:
         if len(indented) <= INDENTED_BYTES:
             return indented.decode()
     return compact.decode()
-
-
-def _decode_start(data: bytes) -> str:
-    """Decode UTF-8 without the last character if it is incomplete."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        if error.start < len(data) - 3:
-            raise
-        return data[: error.start].decode()
 
 
 # The page lists and puts back at most so many letters at a time. A person reads no
@@ -257,8 +250,10 @@ class LetterBrowser:
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[tuple[ReadableDeadLetters, Contents]]:
-        async with self._reading, open_letters(self.target, self._clients) as stored:
-            yield stored, await read_letters(stored.read(), Filter(app=self._app))
+        async with self._reading:
+            target = await open_readable(self.target, self._clients)
+            async with aclosing(target) as stored:
+                yield stored, await read_letters(stored.read(), Filter(app=self._app))
 
 
 def _details(letter: DeadLetter) -> dict[str, str | None]:

@@ -7,8 +7,7 @@ between, the next redrive puts the record again.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -23,7 +22,6 @@ from kinesumer.handlers.dead_letters.letter import (
     ReadableDeadLetters,
     StoredEntry,
 )
-from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.model.positions import number_order
 from kinesumer.model.streams import StreamInfo
 from kinesumer.ops.group.connect import NO_ROLES, RETRY_SECONDS, Roles
@@ -85,18 +83,6 @@ class RedriveResult(NamedTuple):
     put: list[DeadLetter]
     # Letters that remain in the target, each with the reason.
     failed: list[tuple[DeadLetter, str]]
-
-
-@asynccontextmanager
-async def open_letters(
-    target: str, clients: ClientFactory
-) -> AsyncIterator[ReadableDeadLetters]:
-    """Open a target of dead letters while the block runs."""
-    letters = await open_readable(target, clients)
-    try:
-        yield letters
-    finally:
-        await letters.aclose()
 
 
 async def read_letters(stored: AsyncIterable[StoredEntry], filter_: Filter) -> Contents:

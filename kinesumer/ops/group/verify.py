@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
@@ -121,46 +120,6 @@ def _too_early(row: ShardRow, rows: Mapping[str, ShardRow]) -> Iterator[str]:
             yield f"has begun, but its parent {parent} isn't read to its end"
 
 
-class Presence(Enum):
-    """The result of looking for a position's record in its shard."""
-
-    THERE = "there"
-    EXPIRED = "expired"  # the record is older than the retention
-    GONE = "gone"  # the whole shard is older than the retention
-    FOREIGN = "foreign"  # Kinesis reports that the position was never in this shard
-
-
-class Peek(NamedTuple):
-    """The result of looking up one sequence number."""
-
-    presence: Presence
-    # The number of user records if the record is a KPL aggregate; otherwise None.
-    user_records: int | None = None
-    # The first sequence number at or after the searched one; None if no record follows.
-    first: str | None = None
-
-
-async def peek(sampler: ShardSampler, number: str) -> Peek:
-    """Look up the record with a sequence number. Raises KinesumerError."""
-    try:
-        point = await sampler.read_first(Position(number, 0))
-    except ShardMissingError:
-        return Peek(Presence.GONE)
-    except TrimmedPositionError:
-        return Peek(Presence.EXPIRED)
-    except InvalidPositionError:
-        return Peek(Presence.FOREIGN)
-    records = point.page.records
-    if not records:
-        return Peek(Presence.THERE)
-    first, count = records[0].sequence_number, None
-    if first == number:
-        opened = [one async for part in point.pages.opened(records[:1]) for one in part]
-        is_plain = any(one.sub_sequence_number is None for one in opened)
-        count = None if is_plain else len(opened)
-    return Peek(Presence.THERE, count, first)
-
-
 class Verdict(NamedTuple):
     """The result for one position, its severity, and an explanation."""
 
@@ -218,6 +177,37 @@ PARTS = Verdict(
 )
 
 
+class Peek(NamedTuple):
+    """The result of looking up one sequence number."""
+
+    absent: Verdict | None = None  # why the shard has no such position any more
+    # The number of user records if the record is a KPL aggregate; otherwise None.
+    user_records: int | None = None
+    # The first sequence number at or after the searched one; None if no record follows.
+    first: str | None = None
+
+
+async def peek(sampler: ShardSampler, number: str) -> Peek:
+    """Look up the record with a sequence number. Raises KinesumerError."""
+    try:
+        point = await sampler.read_first(Position(number, 0))
+    except ShardMissingError:
+        return Peek(GONE)
+    except TrimmedPositionError:
+        return Peek(EXPIRED)
+    except InvalidPositionError:
+        return Peek(FOREIGN)
+    records = point.page.records
+    if not records:
+        return Peek()
+    first, count = records[0].sequence_number, None
+    if first == number:
+        opened = [one async for part in point.pages.opened(records[:1]) for one in part]
+        is_plain = any(one.sub_sequence_number is None for one in opened)
+        count = None if is_plain else len(opened)
+    return Peek(None, count, first)
+
+
 async def check_position(
     sampler: ShardSampler, row: ShardRow, listing: Sequence[Shard], info: StreamInfo
 ) -> Verdict:
@@ -230,7 +220,7 @@ async def check_position(
     number, oldest = row.position.sequence_number, None
     try:
         found = await peek(sampler, number)
-        is_there = found.presence is Presence.THERE
+        is_there = found.absent is None
         shard = find(listing, row.key.shard_id)
         if is_there and found.first is None and shard is not None and shard.closed:
             return AT_END
@@ -249,13 +239,8 @@ async def check_position(
 
 def decide_verdict(position: Position, found: Peek, oldest: str | None) -> Verdict:
     """Return a position's verdict; ``oldest`` is the shard's oldest sequence number."""
-    absent = {
-        Presence.GONE: GONE,
-        Presence.FOREIGN: FOREIGN,
-        Presence.EXPIRED: EXPIRED,
-    }
-    if found.presence in absent:
-        return absent[found.presence]
+    if found.absent is not None:
+        return found.absent
     if found.first == position.sequence_number:
         part = position.sub_sequence_number
         outside = part is not None and (

@@ -18,7 +18,7 @@ from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import Shard, ShardKey, Start, StreamInfo
 from kinesumer.ops.group.connect import report_partial_failure, require_no_clients
 from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler
-from kinesumer.ops.group.verify import Peek, Presence, peek
+from kinesumer.ops.group.verify import EXPIRED, FOREIGN, GONE, Peek, Verdict, peek
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.clock import reached_time
 from kinesumer.runtime.context import ClientContext
@@ -103,14 +103,14 @@ async def plan_stream(
         info.arn, shards, {shard_id: point for shard_id, (point, _) in checked.items()}
     )
     notes, problems = [], []
-    for shard_id, (point, presence) in checked.items():
+    for shard_id, (point, absent) in checked.items():
         shard = listed.get(shard_id)
         if point.ended and shard is not None and not shard.closed:
             problems.append(f"{shard_id}: {_NOT_ENDED}")
-        elif presence is Presence.FOREIGN:
+        elif absent is FOREIGN:
             problems.append(f"{shard_id}: {_FOREIGN}")
-        elif presence in _NOTES:
-            notes.append(f"{shard_id}: {_NOTES[presence]}")
+        elif absent is not None:
+            notes.append(f"{shard_id}: {_NOTES[absent]}")
         starts_at = point.start.timestamp
         if not point.ended and point.position is None and starts_at is not None:
             if problem := info.future_start(starts_at):
@@ -120,7 +120,7 @@ async def plan_stream(
         for shard_id in layout.uncovered
     ]
     gone = [shard_id for shard_id in layout.expired if not points[shard_id].ended]
-    notes += [f"{shard_id}: {_NOTES[Presence.GONE]}" for shard_id in gone]
+    notes += [f"{shard_id}: {_NOTES[GONE]}" for shard_id in gone]
     before = await read_stream_row(context, info.arn)
     if before is not None:
         check_identity(before, info)
@@ -150,9 +150,9 @@ _NOT_ENDED = (
     "it was read, and correct this before the import"
 )
 _NOTES = {
-    Presence.EXPIRED: "retention has passed its position: unread records may be lost, "
+    EXPIRED: "retention has passed its position: unread records may be lost, "
     "it continues with the oldest one",
-    Presence.GONE: "retention has passed the whole shard, unread records with it",
+    GONE: "retention has passed the whole shard, unread records with it",
 }
 
 
@@ -161,26 +161,28 @@ async def _check(
     source: StreamSource,
     points: Mapping[str, ResumePoint],
     listed: Mapping[str, Shard],
-) -> dict[str, tuple[ResumePoint, Presence]]:
-    """Return the resume points to import, and whether their positions exist."""
+) -> dict[str, tuple[ResumePoint, Verdict | None]]:
+    """Return the resume points to import, and why their positions don't exist."""
     # Only reading a shard shows whether a position exists. Without this check, clients
     # would find out after the import.
     reader = PacedReader()
 
-    async def check(shard_id: str, point: ResumePoint) -> tuple[ResumePoint, Presence]:
+    async def check(
+        shard_id: str, point: ResumePoint
+    ) -> tuple[ResumePoint, Verdict | None]:
         if point.ended or shard_id not in listed:
-            return point, Presence.THERE
+            return point, None
         if point.position is None:
             if point.start == Start.LATEST:
                 start = Start(type="AT_TIMESTAMP", timestamp=info.now)
                 point = point._replace(start=start)
-            return point, Presence.THERE
+            return point, None
         if is_past_end(listed[shard_id], point.position):
-            return point._replace(ended=True), Presence.THERE
+            return point._replace(ended=True), None
         sampler = ShardSampler(reader, source, ShardKey(info.arn, shard_id), info.now)
         result = await peek(sampler, point.position.sequence_number)
         position = normalize_position(point.position, result)
-        return point._replace(position=position), result.presence
+        return point._replace(position=position), result.absent
 
     checked = await asyncio.gather(*(check(*item) for item in points.items()))
     return dict(zip(points, checked, strict=True))

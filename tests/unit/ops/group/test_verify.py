@@ -11,11 +11,11 @@ from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.ops.group import verify
 from kinesumer.ops.group.problems import Severity
-from kinesumer.ops.group.verify import Peek, Presence, contradictions, decide_verdict
+from kinesumer.ops.group.verify import Peek, contradictions, decide_verdict
 from tests.support.doctor import BOUNDS, HALF, row
 
 AT = Position("500")
-HERE = Peek(Presence.THERE, None, "500")
+HERE = Peek(first="500")
 
 
 @pytest.mark.parametrize(
@@ -25,17 +25,17 @@ HERE = Peek(Presence.THERE, None, "500")
         (Position("500", 2), HERE._replace(user_records=3), None, verify.THERE),
         (Position("500", 3), HERE._replace(user_records=3), None, verify.PARTS),
         (Position("500", 0), HERE, None, verify.PARTS),
-        (AT, Peek(Presence.GONE), None, verify.GONE),
-        (AT, Peek(Presence.FOREIGN), None, verify.FOREIGN),
-        (AT, Peek(Presence.EXPIRED), None, verify.EXPIRED),
+        (AT, Peek(verify.GONE), None, verify.GONE),
+        (AT, Peek(verify.FOREIGN), None, verify.FOREIGN),
+        (AT, Peek(verify.EXPIRED), None, verify.EXPIRED),
         # The record is missing, and only later ones are left: it has expired.
-        (AT, Peek(Presence.THERE, None, "501"), "501", verify.EXPIRED),
+        (AT, Peek(first="501"), "501", verify.EXPIRED),
         # The record is missing, but earlier ones are left: it can't have expired.
-        (AT, Peek(Presence.THERE, None, "501"), "99", verify.UNKNOWN),
-        (AT, Peek(Presence.THERE), "99", verify.BEYOND),
-        (AT, Peek(Presence.THERE), None, verify.QUIET),
+        (AT, Peek(first="501"), "99", verify.UNKNOWN),
+        (AT, Peek(), "99", verify.BEYOND),
+        (AT, Peek(), None, verify.QUIET),
         # Record 501 arrived after the first of the two reads.
-        (AT, Peek(Presence.THERE), "501", verify.QUIET),
+        (AT, Peek(), "501", verify.QUIET),
     ],
 )
 def test_each_verdict(

@@ -9,7 +9,7 @@ import pytest
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
-from kinesumer.ops.group.verify import Peek, Presence
+from kinesumer.ops.group.verify import Peek
 from kinesumer.ops.migration.import_plan import ResumePoint, normalize_position
 from kinesumer.ops.migration.kcl import StreamId, read_lease, read_table
 from kinesumer.ops.migration.kcl_export import Checkpoint, kcl_checkpoint
@@ -120,9 +120,8 @@ def test_a_table_without_leases_is_an_error() -> None:
 def test_a_part_counts_only_inside_an_aggregate(
     sub: int | None, parts: int | None, position: Position
 ) -> None:
-    assert (
-        normalize_position(Position("49", sub), Peek(Presence.THERE, parts)) == position
-    )
+    found = Peek(user_records=parts)
+    assert normalize_position(Position("49", sub), found) == position
 
 
 @pytest.mark.parametrize(
