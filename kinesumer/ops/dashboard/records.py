@@ -16,6 +16,7 @@ import msgspec
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.store_queries import find_stream
+from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.handlers.dead_letters.letter import (
     DeadLetter,
@@ -104,8 +105,8 @@ class RecordBrowser:
             raise ConfigurationError(
                 f"from {request.start} is in the future: give an earlier time"
             )
-        shards = {shard.shard_id: shard for shard in await source.list_shards()}
-        if request.shard not in shards:
+        shard = lineage.find(await source.list_shards(), request.shard)
+        if shard is None:
             raise ConfigurationError(
                 f"{row.arn} has no shard {escape_unprintable(request.shard)}: it may "
                 "be older than the stream's retention; choose another"
@@ -113,7 +114,6 @@ class RecordBrowser:
         query = RecordQuery(
             start, request.limit, request.contains.encode(), request.partition_key
         )
-        shard = shards[request.shard]
         found = await find_records(self._reader, source, info, shard, query)
         return answer(found, with_data=request.with_data)
 

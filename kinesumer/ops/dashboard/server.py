@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -304,18 +305,15 @@ def _error_response(status: int, problem: str) -> web.Response:
 
 def listen(port: int) -> socket.socket:
     """Return a socket on a port of 127.0.0.1. For port 0, choose a free one."""
-    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        # So a restarted server gets its port while old connections are in TIME_WAIT.
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((ADDRESS, port))
+        # A restarted server gets its port while old connections are in TIME_WAIT.
+        return socket.create_server((ADDRESS, port))
     except OSError as error:
-        opened.close()
+        reason = os.strerror(error.errno or 0)
         raise ConfigurationError(
-            f"can't listen on {ADDRESS}:{port}: {error.strerror}; give another --port, "
-            "or none for a free one"
+            f"can't listen on {ADDRESS}:{port}: {reason}; give another --port, or none "
+            "for a free one"
         ) from error
-    return opened
 
 
 @asynccontextmanager

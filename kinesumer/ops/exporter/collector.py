@@ -13,7 +13,6 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.core.load import work_of
 from kinesumer.core.scale import DemandEstimator, ShardSample, clients_wanted
 from kinesumer.errors import KinesumerError, TransientError
-from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.ops.exporter.metrics import (
     CATCH_UP,
@@ -83,7 +82,9 @@ class ScaleObserver:
         samples = {
             row.key: ShardSample(work.get(row.key), known.get(row.key))
             for row in rows
-            if _is_readable(row, fleet)
+            # More clients could read more of these shards.
+            if row.ready
+            and not (row.ended or row.is_isolated or fleet.snapshot.pause(row))
         }
         self._before = Scale(
             self._wanted(fleet, samples, now, has_lags=has_lags),
@@ -111,16 +112,6 @@ class ScaleObserver:
             catch_up = [demand.catch_up for demand in demands]
             wanted[CATCH_UP] = clients_wanted(catch_up, clients, target)
         return wanted
-
-
-def _is_readable(row: ShardRow, fleet: FleetView) -> bool:
-    """Return whether more clients could read more of a shard."""
-    return (
-        row.ready
-        and not row.ended
-        and not row.is_isolated
-        and fleet.snapshot.pause(row) is None
-    )
 
 
 DEFAULT_OPTIONS = ScaleOptions()

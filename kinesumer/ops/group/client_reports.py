@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -69,32 +70,24 @@ def _age(at: float, now: float) -> str:
     return duration_text(1000 * max(0.0, now - at))
 
 
-def failures_of_stream(members: Iterable[MemberRow], arn: str) -> Failures | None:
-    """Return the failures of a stream in all members; None if there are none."""
-    return _sum([it for it in _reported(members) if it[1].stream_arn == arn])
-
-
-def failures_of_group(members: Iterable[MemberRow]) -> Failures | None:
-    """Return the failures of all streams in all members; None if there are none."""
-    return _sum(list(_reported(members)))
-
-
-def _reported(members: Iterable[MemberRow]) -> Iterator[tuple[str, StreamFailures]]:
+def failures_of(
+    members: Iterable[MemberRow], arn: str | None = None
+) -> Failures | None:
+    """Return the failures of one or all streams in all members; None without any."""
+    found: dict[str, list[StreamFailures]] = {}
     for member in members:
-        for failures in read_failures(member.failures, member.streams):
-            yield member.client_id, failures
-
-
-def _sum(found: list[tuple[str, StreamFailures]]) -> Failures | None:
+        for one in read_failures(member.failures, member.streams):
+            if arn in (None, one.stream_arn):
+                found.setdefault(member.client_id, []).append(one)
     if not found:
         return None
-    outcomes = Outcomes()
-    for _, one in found:
+    outcomes, reported = Outcomes(), list(chain.from_iterable(found.values()))
+    for one in reported:
         outcomes = outcomes.plus(one.outcomes)
-    errors = [one.error for _, one in found if one.error is not None]
+    errors = [one.error for one in reported if one.error is not None]
     return Failures(
-        clients=list(dict.fromkeys(client_id for client_id, _ in found)),
-        since=min(one.since for _, one in found),
+        clients=list(found),
+        since=min(one.since for one in reported),
         records_done=outcomes.done,
         calls=outcomes.calls,
         failed_calls=outcomes.failed,
@@ -123,14 +116,17 @@ class IncidentGroup(NamedTuple):
 
     kind: IncidentKind
     stream_arn: str
-    clients: tuple[str, ...]  # the ids of the clients that report them
-    incidents: tuple[Incident, ...]
+    found: list[tuple[str, Incident]]  # with the id of the client that reports it
+
+    @property
+    def _clients(self) -> str:
+        return first_three(dict.fromkeys(client_id for client_id, _ in self.found))
 
     @property
     def subject(self) -> str:
         """The clients or the stream that the incidents concern, in words."""
         if not self.stream_arn:
-            return first_three(self.clients)
+            return self._clients
         return f"stream {stream_name(self.stream_arn)}"
 
     def text(self, now: float | None) -> str:
@@ -138,17 +134,18 @@ class IncidentGroup(NamedTuple):
 
         ``now`` is in seconds since 1970; None if unknown.
         """
-        latest = max(self.incidents, key=lambda incident: incident.since)
+        incidents = [incident for _, incident in self.found]
+        latest = max(incidents, key=lambda incident: incident.since)
         error = f"{latest.error}: " if latest.error else ""
         about = []
-        shards = sorted({it.shard_id for it in self.incidents if it.shard_id})
+        shards = sorted({it.shard_id for it in incidents if it.shard_id})
         if shards:
             about.append(first_three(shards))
         if self.stream_arn:
-            about.append(f"reported by {first_three(self.clients)}")
+            about.append(f"reported by {self._clients}")
         if now is not None:
-            about.append(f"for {_age(min(it.since for it in self.incidents), now)}")
-        count = sum(it.count for it in self.incidents)
+            about.append(f"for {_age(min(it.since for it in incidents), now)}")
+        count = sum(it.count for it in incidents)
         about.append("noted once" if count == 1 else f"noted {count:,} times")
         return f"{error}{self.kind.meaning} ({', '.join(about)})"
 
@@ -162,13 +159,7 @@ def group_incidents(members: Iterable[MemberRow]) -> list[IncidentGroup]:
             key = kinds.index(incident.kind), incident.stream_arn
             found[key].append((member.client_id, incident))
     return [
-        IncidentGroup(
-            kinds[kind],
-            arn,
-            tuple(dict.fromkeys(client_id for client_id, _ in found[kind, arn])),
-            tuple(incident for _, incident in found[kind, arn]),
-        )
-        for kind, arn in sorted(found)
+        IncidentGroup(kinds[kind], arn, found[kind, arn]) for kind, arn in sorted(found)
     ]
 
 

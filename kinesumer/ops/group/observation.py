@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -78,11 +77,6 @@ class FleetView:
             ("joining", joining),
         ]
         return [state for state, is_so in states if is_so] or ["up"]
-
-    def shard_states(self, arn: str) -> Counter[str]:
-        """Return the number of a stream's shards in each state, by the state's name."""
-        rows = self.snapshot.shards[arn]
-        return Counter(sorted(self.snapshot.state(row) for row in rows))
 
     @cached_property
     def _stalled(self) -> frozenset[str]:

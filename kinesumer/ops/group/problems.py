@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kinesumer.model.streams import stream_name
 from kinesumer.ops.group.client_reports import (
-    failures_of_stream,
+    failures_of,
     group_incidents,
     uses_of_stream,
 )
@@ -88,7 +88,7 @@ def _reported_incidents(fleet: FleetView) -> Iterator[Finding]:
 
 def _failing_handlers(fleet: FleetView) -> Iterator[Finding]:
     for stream in fleet.snapshot.streams:
-        failures = failures_of_stream(fleet.snapshot.alive, stream.arn)
+        failures = failures_of(fleet.snapshot.alive, stream.arn)
         if failures is None:
             continue
         advices = (

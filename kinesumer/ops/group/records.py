@@ -332,7 +332,8 @@ class Tail:
                     return None
                 if page.next_iterator is None:
                     return list(page.children)
-                if not page.millis_behind and self._has_reached(began):
+                now = self._info.now + began - self._created_at  # at Kinesis
+                if not page.millis_behind and now >= self._until:
                     return None
                 following = pacing.after_page(
                     began,
@@ -341,7 +342,3 @@ class Tail:
                     millis_behind=page.millis_behind,
                 )
             await asyncio.sleep(max(0.0, following - self._clock.now()))
-
-    def _has_reached(self, now: float) -> bool:
-        """Return whether Kinesis's clock had reached the time of ``until``."""
-        return self._info.now + now - self._created_at >= self._until

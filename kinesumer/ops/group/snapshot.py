@@ -26,7 +26,7 @@ from kinesumer.model.rows import (
     StreamRow,
 )
 from kinesumer.model.streams import ShardKey
-from kinesumer.ops.group.client_reports import LIVE_SECONDS, failures_of_group
+from kinesumer.ops.group.client_reports import LIVE_SECONDS, failures_of
 from kinesumer.ports import StateStore
 from kinesumer.wire import rows
 
@@ -276,7 +276,7 @@ def _summary(app: str, parts: dict[str, list[Row]], now: float) -> AppSummary:
         for arn in sorted(stream.arn for stream in streams)
     }
     snapshot = Snapshot(live, None, streams, by_stream, group=next(iter(groups), None))
-    failures = failures_of_group(snapshot.alive)
+    failures = failures_of(snapshot.alive)
     return AppSummary(
         app,
         clients=len(snapshot.alive),

@@ -7,7 +7,7 @@ The tables, the dashboard and the metrics are functions of it.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,8 +20,7 @@ from kinesumer.ops.group.client_reports import (
     ConsumerUse,
     Failures,
     IncidentReport,
-    failures_of_group,
-    failures_of_stream,
+    failures_of,
     incident_reports,
     uses_of_stream,
 )
@@ -245,12 +244,13 @@ def _member(
         load=rates(fleet.loads.of_member(member)),
         load_share=fleet.loads.share(member),
         incidents=incident_reports(member),
-        failures=failures_of_group([member]),
+        failures=failures_of([member]),
     )
 
 
 def _stream(stream: StreamRow, fleet: FleetView) -> StreamReport:
     arn, lags, alive = stream.arn, fleet.lags, fleet.snapshot.alive
+    rows = fleet.snapshot.shards[arn]
     return StreamReport(
         stream_arn=arn,
         start=wire.start_text(stream.start),
@@ -259,12 +259,12 @@ def _stream(stream: StreamRow, fleet: FleetView) -> StreamReport:
         retention_hours=lags.retention_hours.get(arn),
         lag_problem=lags.problems.get(arn),
         millis_behind_latest=fleet.millis_behind(arn),
-        caught_up=fleet.caught_up(fleet.snapshot.shards[arn]),
+        caught_up=fleet.caught_up(rows),
         fan_out=uses_of_stream(alive, arn),
-        failures=failures_of_stream(alive, arn),
-        states=dict(fleet.shard_states(arn)),
+        failures=failures_of(alive, arn),
+        states=dict(Counter(sorted(map(fleet.snapshot.state, rows)))),
         unassignable_shards=len(fleet.snapshot.unassignable(arn)),
-        shards=[_shard(row, fleet) for row in fleet.snapshot.shards[arn]],
+        shards=[_shard(row, fleet) for row in rows],
     )
 
 

@@ -14,8 +14,7 @@ from kinesumer.ops.group.client_reports import (
     LIVE_SECONDS,
     ConsumerUse,
     PollingClient,
-    failures_of_group,
-    failures_of_stream,
+    failures_of,
     group_incidents,
     read_live_uses,
     uses_of_stream,
@@ -93,7 +92,7 @@ def failing(name: str = "a", text: str = FAILING, **more: Any) -> Any:
 
 
 def explained(*members: Any, now: float | None = 1000.0) -> str:
-    found = failures_of_stream(members, ARN)
+    found = failures_of(members, ARN)
     assert found is not None
     return found.explain(now)
 
@@ -128,13 +127,11 @@ def test_failures_of_other_streams_are_left_out() -> None:
     both = frozenset({ARN, OTHER})
     lines = "0 900 1 1 1 0 0\n1 900 2 2 2 0 0"
     client = failing(text=lines, streams=both)
-    for arn, failed in zip(sorted(both), (1, 2), strict=True):
-        found = failures_of_stream([client], arn)
+    for arn, failed in zip((*sorted(both), None), (1, 2, 3), strict=True):
+        found = failures_of([client], arn)
         assert found is not None
         assert found.failed_calls == failed
-    found = failures_of_group([client])
-    assert found is not None and found.failed_calls == 3
-    assert failures_of_group([member("b")]) is None
+    assert failures_of([member("b")]) is None
 
 
 def test_status_says_what_fails() -> None:
