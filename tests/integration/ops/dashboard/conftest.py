@@ -6,7 +6,7 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -14,11 +14,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.poller import Poller
-from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
-from kinesumer.ops.dashboard.server import AppList, Guard, Server, listen, serving
+from kinesumer.ops.dashboard.server import Guard, Server, listen, serving
 from tests.support.clock import PATIENCE_SECONDS, StillClock
 from tests.support.toy_fleet import CountedFleet, FakeActions
 
@@ -62,7 +60,7 @@ def actions() -> FakeActions:
 @pytest_asyncio.fixture(loop_scope="package")
 async def at(fleet: CountedFleet, actions: FakeActions) -> AsyncIterator[Served]:
     """Serve a fleet with changes allowed."""
-    async with served(fleet, actions=cast("ActionHandler", actions)) as server:
+    async with served(fleet, actions=actions) as server:
         yield server
 
 
@@ -88,16 +86,19 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def served(
-    fleet: Any,  # what reads as a StoreFleetSource does
+    fleet: Any,
     *,
-    actions: ActionHandler | None = None,
-    records: RecordBrowser | None = None,
-    apps: AppList | None = None,
-    letters: LetterBrowser | None = None,
+    actions: Any = None,
+    records: Any = None,
+    apps: Any = None,
+    letters: Any = None,
     port: int = 0,
     about: DashboardInfo = ABOUT,
 ) -> AsyncIterator[Served]:
-    """Serve a fleet's page while the block runs."""
+    """Serve a fleet's page while the block runs.
+
+    The arguments are the parts of a server, or behave as they do.
+    """
     about = msgspec.structs.replace(
         about,
         control=actions is not None,

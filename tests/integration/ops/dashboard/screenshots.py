@@ -13,13 +13,12 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from playwright.async_api import Browser, async_playwright
 
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
-from kinesumer.ops.dashboard.records import RecordBrowser
 from tests.integration.ops.dashboard.conftest import (
     FLAGS,
     Served,
@@ -144,7 +143,7 @@ async def take_records(browser: Browser, folder: Path) -> None:
     async with (
         served(
             ToyFleet(["worker-00"], {"orders": 4}),
-            records=cast("RecordBrowser", records),
+            records=records,
         ) as at,
         shown_page(browser, at.url) as page,
     ):

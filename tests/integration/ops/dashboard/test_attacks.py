@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -20,7 +20,6 @@ from playwright.async_api import Browser, ConsoleMessage, Page, expect
 
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import GroupRow
-from kinesumer.ops.dashboard.actions import ActionHandler
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.server import TOKEN_HEADER
 from tests.integration.ops.dashboard.conftest import Served, served, shown_page
@@ -107,7 +106,7 @@ async def attacked_server(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    async with served(fleet, actions=cast("ActionHandler", actions)) as at:
+    async with served(fleet, actions=actions) as at:
         context = await browser.new_context()
         page = await context.new_page()
         await page.goto(f"http://{host}:{port}/")

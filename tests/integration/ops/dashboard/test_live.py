@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -147,8 +146,6 @@ async def test_seeking_everything_needs_a_position_and_shows_what_is_skipped(
         await expect(skip).not_to_be_checked()
         await skip.check()
         await expect(confirm).to_be_enabled()
-        if path := os.environ.get("KINESUMER_SCREENSHOT"):
-            await page.screenshot(path=path)
         await confirm.click()
         await expect(page.locator("#live")).to_contain_text("seeked")
 
@@ -181,8 +178,6 @@ async def test_records_are_decoded_filtered_and_read_on(
         ]
         assert re.fullmatch(r"0000  ff 00 41 42 43 +\.\.ABC", texts[-1])
         await expect(items.nth(-2)).to_contain_text("key k3")
-        if path := os.environ.get("KINESUMER_SCREENSHOT"):
-            await page.screenshot(path=path)
         await dialog.get_by_label("Binary as").select_option("base64")
         await expect(items.last.locator("pre")).to_have_text("/wBBQkM=")
 
@@ -206,8 +201,7 @@ async def test_records_are_decoded_filtered_and_read_on(
 
 async def position_is_stored(store: StateStore) -> bool:
     """Return whether the position of one of the stream's shards is stored."""
-    arn = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
-    found = await store.query(f"shard#billing#{arn}", consistent=True)
+    found = await store.query(f"shard#billing#{ARN}", consistent=True)
     return any("sequence_number" in row for row in found)
 
 

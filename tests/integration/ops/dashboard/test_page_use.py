@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,9 +13,7 @@ from playwright.async_api import Browser, expect
 
 from kinesumer.errors import KinesumerError, StoreUnavailableError
 from kinesumer.model.records import Record
-from kinesumer.ops.dashboard.actions import ActionHandler
-from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
-from kinesumer.ops.dashboard.server import AppList
+from kinesumer.ops.dashboard.records import RecordsRequest
 from kinesumer.ops.group.snapshot import AppSummary, apps_report
 from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.toy_fleet import FakeRecords, arn_of, shard, small
@@ -40,7 +38,7 @@ async def test_records_of_all_shards_come_newest_first_and_are_downloaded(
 
     fake = ShardRecords()
     async with (
-        served(small(), records=cast("RecordBrowser", fake)) as at,
+        served(small(), records=fake) as at,
         shown_page(browser, at.url) as page,
     ):
         card = page.get_by_role("article", name="orders")
@@ -131,7 +129,7 @@ NAMELESS = """() => [...document.querySelectorAll("button, [tabindex], a, img")]
 async def test_a_link_gives_one_browser_buttons_which_all_have_names(
     browser: Browser,
 ) -> None:
-    async with served(small(), actions=cast("ActionHandler", object())) as at:
+    async with served(small(), actions=object()) as at:
         async with shown_page(browser, at.url) as page:
             pause = page.get_by_role("button", name="Pause orders")
             await expect(pause).to_be_visible()
@@ -172,7 +170,7 @@ async def test_all_apps_of_the_table_are_on_one_page(browser: Browser) -> None:
 
     apps = FakeApps()
     async with (
-        served(small(), apps=cast("AppList", apps)) as at,
+        served(small(), apps=apps) as at,
         shown_page(browser, at.url) as page,
     ):
         await page.clock.install()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import aclosing
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from kinesumer.aws.session import ClientFactory
 from kinesumer.model.records import Record
-from kinesumer.ops.dashboard.records import LetterBrowser, RecordBrowser
+from kinesumer.ops.dashboard.records import LetterBrowser
 from kinesumer.ops.dashboard.server import TOKEN_HEADER, page_files
 from kinesumer.ops.group.connect import NO_ROLES
 from tests.integration.ops.dashboard.conftest import Served, served
@@ -42,7 +42,7 @@ async def post(
 
 
 async def test_dead_letters_need_the_token(http: aiohttp.ClientSession) -> None:
-    no_clients = cast("ClientFactory", None)  # no target is opened
+    no_clients: Any = None  # no target is opened
     letters = LetterBrowser("billing", "file:letters", no_clients, NO_ROLES)
     fleet = ToyFleet(["a"], {"orders": 1})
     async with served(fleet, letters=letters) as at:
@@ -160,7 +160,7 @@ async def test_records_need_the_flag_and_the_token(
     header = {TOKEN_HEADER: await token(http, at)}
     assert (await post(http, at, "records", ORDERS, **header))[0] == 404
     records = FakeRecords(Record("7", b"{}", "key", 1.0))
-    async with served(fleet, records=cast("RecordBrowser", records)) as browsed:
+    async with served(fleet, records=records) as browsed:
         for wrong in ({}, header, {TOKEN_HEADER: "guessed"}):
             status, answer = await post(http, browsed, "records", ORDERS, **wrong)
             assert (status, "need the token" in answer["error"]) == (403, True)
@@ -201,6 +201,11 @@ async def test_a_page_that_is_opened_later_gets_the_history(
     assert [band["slot"] for band in state["bands"].values()] == [line["slot"]]
 
 
+async def newest_state(at: Served) -> dict[str, Any]:
+    async with aclosing(at.poller.states()) as states:
+        return dict(json.loads(await anext(states)))
+
+
 async def next_state(answer: aiohttp.ClientResponse) -> dict[str, Any]:
     while True:
         line = (await answer.content.readuntil(b"\n")).decode()
@@ -219,9 +224,7 @@ async def test_the_history_and_the_events_need_no_open_page(
         before, at.clock.seconds = fleet.reads, at.clock.seconds + 60
         while fleet.reads < before + 2:
             await asyncio.sleep(0.01)
-    states = at.poller.states()
-    state = json.loads(await anext(states))
-    await states.aclose()
+    state = await newest_state(at)
     assert len(state["history"]["times"]) >= 3
     texts = {event["text"] for event in state["events"]}
     assert {"new-1 joined", "new-2 joined"} <= texts
@@ -247,16 +250,12 @@ async def test_lags_from_an_earlier_poll_tell_their_age(
     at: Served, fleet: CountedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kinesumer.ops.dashboard.poller.MEASURING_SECONDS", 0.01)
-    states = at.poller.states()
-    assert json.loads(await anext(states))["totals"]["millis_behind_latest"] == 0
-    await states.aclose()
+    assert (await newest_state(at))["totals"]["millis_behind_latest"] == 0
     fleet.slow = True
     at.clock.seconds += 30
-    states = at.poller.states()
-    state = json.loads(await anext(states))
+    state = await newest_state(at)
     totals = state["totals"]
     assert (totals["millis_behind_latest"], state["lag_age_seconds"]) == (0, 30)
-    await states.aclose()
 
 
 async def test_a_second_page_gets_the_newest_state_without_a_poll(
