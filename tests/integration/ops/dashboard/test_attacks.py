@@ -13,9 +13,8 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import aiohttp
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, web
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 
 from kinesumer.errors import CorruptRowError
@@ -137,9 +136,7 @@ async def test_another_page_reads_nothing_and_changes_nothing(
         assert attack.is_unharmed()
 
 
-async def test_another_page_may_link_to_ours_but_not_frame_or_submit_to_it(
-    browser: Browser,
-) -> None:
+async def test_another_page_may_link_but_not_frame_or_submit(browser: Browser) -> None:
     async with attacked_server(browser) as attack:
         foreign = attack.page.url
         async with attack.page.expect_console_message(_of_frames):
@@ -179,7 +176,7 @@ async def raw(to: Served, *lines: str) -> bytes:
 
 
 async def test_our_page_under_one_name_is_foreign_under_the_other(
-    unharmed: Served, http: aiohttp.ClientSession
+    unharmed: Served, http: ClientSession
 ) -> None:
     other = unharmed.origin.replace("127.0.0.1", "localhost")
     headers = {"Origin": unharmed.origin}
@@ -195,7 +192,7 @@ async def test_only_the_pages_own_files_are_served(unharmed: Served) -> None:
 
 
 async def test_only_a_post_changes_anything(
-    unharmed: Served, http: aiohttp.ClientSession
+    unharmed: Served, http: ClientSession
 ) -> None:
     headers = {"Origin": unharmed.origin}
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"):
@@ -215,7 +212,7 @@ async def test_two_host_headers_or_none_are_rejected(unharmed: Served) -> None:
 
 
 async def test_request_data_comes_back_as_text_only(
-    unharmed: Served, http: aiohttp.ClientSession
+    unharmed: Served, http: ClientSession
 ) -> None:
     sent = json.dumps({"invitation": 1, "<script>alert(1)</script>": 2})
     headers = {"Origin": unharmed.origin}

@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ClientResponse, ClientSession
 from hatchling.builders.wheel import WheelBuilder
 
 from kinesumer.model.records import Record
@@ -32,7 +32,7 @@ PAUSE = {"do": "pause"}
 
 
 async def post(
-    http: aiohttp.ClientSession, at: Served, path: str, body: object, **headers: str
+    http: ClientSession, at: Served, path: str, body: object, **headers: str
 ) -> tuple[int, Any]:
     url, sent = f"{at.origin}/{path}", {"Origin": at.origin, **headers}
     async with http.post(url, json=body, headers=sent) as answer:
@@ -41,7 +41,7 @@ async def post(
         return answer.status, json.loads(text) if is_json else text
 
 
-async def test_dead_letters_need_the_token(http: aiohttp.ClientSession) -> None:
+async def test_dead_letters_need_the_token(http: ClientSession) -> None:
     no_clients: Any = None  # no target is opened
     letters = LetterBrowser("billing", "file:letters", no_clients, NO_ROLES)
     fleet = ToyFleet(["a"], {"orders": 1})
@@ -51,7 +51,7 @@ async def test_dead_letters_need_the_token(http: aiohttp.ClientSession) -> None:
         assert (await post(http, at, "letters", {}))[0] == 404
 
 
-async def token(http: aiohttp.ClientSession, at: Served) -> str:
+async def token(http: ClientSession, at: Served) -> str:
     invitation = at.url.partition("#token=")[2]
     status, answer = await post(http, at, "token", {"invitation": invitation})
     assert status == 200
@@ -59,7 +59,7 @@ async def token(http: aiohttp.ClientSession, at: Served) -> str:
 
 
 async def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(
-    http: aiohttp.ClientSession, at: Served
+    http: ClientSession, at: Served
 ) -> None:
     async with http.get(at.origin) as answer:
         page = await answer.text()
@@ -77,7 +77,7 @@ async def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(
 
 
 async def test_a_host_that_resolves_here_is_rejected(
-    http: aiohttp.ClientSession, at: Served
+    http: ClientSession, at: Served
 ) -> None:
     hosts = ("evil.example", "127.0.0.1:1", "127.0.0.1", "")
     for host, path in product(hosts, ("", "states")):
@@ -86,7 +86,7 @@ async def test_a_host_that_resolves_here_is_rejected(
 
 
 async def test_another_origin_or_none_is_rejected(
-    http: aiohttp.ClientSession, at: Served
+    http: ClientSession, at: Served
 ) -> None:
     body = {"invitation": at.url.partition("#token=")[2]}
     for origin in ("http://evil.example", "null", "http://127.0.0.1", None):
@@ -100,9 +100,7 @@ async def test_another_origin_or_none_is_rejected(
             assert answer.status == 403, origin
 
 
-async def test_the_printed_link_is_good_for_one_exchange(
-    http: aiohttp.ClientSession, at: Served
-) -> None:
+async def test_the_printed_link_is_valid_once(http: ClientSession, at: Served) -> None:
     invitation = at.url.partition("#token=")[2]
     status, _ = await post(http, at, "token", {"invitation": "guessed"})
     assert status == 403
@@ -112,7 +110,7 @@ async def test_the_printed_link_is_good_for_one_exchange(
 
 
 async def test_changes_need_the_token(
-    http: aiohttp.ClientSession, at: Served, actions: FakeActions
+    http: ClientSession, at: Served, actions: FakeActions
 ) -> None:
     secret = await token(http, at)
     for path in ("preview", "change"):
@@ -131,7 +129,7 @@ async def test_changes_need_the_token(
 
 
 async def test_a_failed_change_is_reported(
-    http: aiohttp.ClientSession, at: Served, actions: FakeActions
+    http: ClientSession, at: Served, actions: FakeActions
 ) -> None:
     header = {TOKEN_HEADER: await token(http, at)}
     last = {"do": "drain", "client": "last"}
@@ -143,7 +141,7 @@ async def test_a_failed_change_is_reported(
 
 
 async def test_a_read_only_server_rejects_changes(
-    http: aiohttp.ClientSession, fleet: CountedFleet
+    http: ClientSession, fleet: CountedFleet
 ) -> None:
     async with served(fleet) as at:
         assert "#" not in at.url
@@ -155,7 +153,7 @@ ORDERS = {"stream": "orders", "shard": "shardId-000000000000"}
 
 
 async def test_records_need_the_flag_and_the_token(
-    http: aiohttp.ClientSession, at: Served, fleet: CountedFleet
+    http: ClientSession, at: Served, fleet: CountedFleet
 ) -> None:
     header = {TOKEN_HEADER: await token(http, at)}
     assert (await post(http, at, "records", ORDERS, **header))[0] == 404
@@ -183,7 +181,7 @@ async def test_records_need_the_flag_and_the_token(
 
 
 async def test_a_page_that_is_opened_later_gets_the_history(
-    http: aiohttp.ClientSession, at: Served, fleet: CountedFleet
+    http: ClientSession, at: Served, fleet: CountedFleet
 ) -> None:
     fleet.report_rates({arn_of("orders"): 5.0})
     states = at.poller.states()
@@ -206,7 +204,7 @@ async def newest_state(at: Served) -> dict[str, Any]:
         return dict(json.loads(await anext(states)))
 
 
-async def next_state(answer: aiohttp.ClientResponse) -> dict[str, Any]:
+async def next_state(answer: ClientResponse) -> dict[str, Any]:
     while True:
         line = (await answer.content.readuntil(b"\n")).decode()
         if line.startswith("data: "):
@@ -231,7 +229,7 @@ async def test_the_history_and_the_events_need_no_open_page(
 
 
 async def test_states_come_as_events_and_rarely_while_no_page_is_open(
-    http: aiohttp.ClientSession, at: Served, fleet: CountedFleet
+    http: ClientSession, at: Served, fleet: CountedFleet
 ) -> None:
     await asyncio.sleep(0.05)
     assert fleet.reads == 0
@@ -270,7 +268,7 @@ async def test_a_second_page_gets_the_newest_state_without_a_poll(
 
 
 async def test_slow_lags_do_not_keep_the_rows_from_being_shown(
-    http: aiohttp.ClientSession,
+    http: ClientSession,
     at: Served,
     fleet: CountedFleet,
     monkeypatch: pytest.MonkeyPatch,
@@ -283,9 +281,7 @@ async def test_slow_lags_do_not_keep_the_rows_from_being_shown(
     assert (totals["owned"], totals["millis_behind_latest"]) == (2, None)
 
 
-async def test_larger_fleets_are_polled_less_often(
-    http: aiohttp.ClientSession,
-) -> None:
+async def test_larger_fleets_are_polled_less_often(http: ClientSession) -> None:
     paces = []
     for count in (5, 1000):
         fleet = ToyFleet(["a"], {"orders": count})

@@ -163,9 +163,7 @@ def die(fleet: ObservedFleet, number: int, deaths: Deaths) -> None:
     fleet.shards[key] = fleet.shards[key]._replace(deaths=deaths)
 
 
-def test_a_shard_is_read_in_isolation_until_its_deaths_are_forgotten(
-    fleet: ObservedFleet,
-) -> None:
+def test_a_shard_is_isolated_until_deaths_are_forgotten(fleet: ObservedFleet) -> None:
     die(fleet, 1, Deaths(2, 0.0))
     assert fleet.events() == []
     die(fleet, 1, Deaths(3, 0.0))

@@ -249,9 +249,7 @@ def test_an_invalid_line_has_a_reason(line: bytes, reason: str) -> None:
         ("none", b"x", None),
     ],
 )
-def test_keys_come_from_the_key_source(
-    key: str, line: bytes, expected: str | None
-) -> None:
+def test_keys_come_from_the_source(key: str, line: bytes, expected: str | None) -> None:
     assert parser(key=key).parse(line) == Entry(line, expected)
 
 
@@ -305,9 +303,7 @@ async def test_the_last_line_may_lack_a_line_end(tmp_path: Path) -> None:
     assert portions == [[b"one"], [b"two"]]
 
 
-async def test_an_incomplete_line_is_dropped_when_stopped(
-    tmp_path: Path,
-) -> None:
+async def test_an_incomplete_line_is_dropped_when_stopped(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDWR)
