@@ -78,6 +78,9 @@ class ToyFleet:
     def change(self, client_id: str, **fields: object) -> None:
         self.members[client_id] = self.members[client_id]._replace(**fields)  # type: ignore[arg-type]
 
+    def change_shard(self, key: ShardKey, **fields: object) -> None:
+        self.shards[key] = self.shards[key]._replace(**fields)  # type: ignore[arg-type]
+
     def bury(self, client_id: str) -> None:
         self.change(client_id, dead=True)
         if self.leader == client_id:
@@ -135,11 +138,9 @@ class ToyFleet:
                 self.own(key, owner)
 
     def own(self, key: ShardKey, owner: MemberRow | None) -> None:
-        row = self.shards[key]
         session, client_id = (owner.session, owner.client_id) if owner else ("", "")
-        self.shards[key] = row._replace(
-            owner=session, owner_id=client_id, epoch=row.epoch + bool(owner)
-        )
+        epoch = self.shards[key].epoch + bool(owner)
+        self.change_shard(key, owner=session, owner_id=client_id, epoch=epoch)
 
     def split(self, key: ShardKey) -> list[ShardKey]:
         """Split a shard, whose children wait until it has ended."""
@@ -158,13 +159,11 @@ class ToyFleet:
         return children
 
     def end(self, key: ShardKey) -> None:
-        self.shards[key] = self.shards[key]._replace(
-            ended=True, owner="", owner_id="", position=None
-        )
+        self.change_shard(key, ended=True, owner="", owner_id="", position=None)
         for child, row in self.shards.items():
             parents = (ShardKey(child.stream_arn, p) for p in row.parents)
             if row.parents and all(self.shards[p].ended for p in parents):
-                self.shards[child] = row._replace(ready=True)
+                self.change_shard(child, ready=True)
 
     def beat(self, *, but: Iterable[str] = ()) -> None:
         """Advance the heartbeats, and the positions of owned shards."""
@@ -175,7 +174,7 @@ class ToyFleet:
             if row.owner:
                 number = int(row.position.sequence_number) if row.position else 10**20
                 at = Position(str(number + 1))
-                self.shards[key] = row._replace(position=at)
+                self.change_shard(key, position=at)
 
     def snapshot(self) -> Snapshot:
         shards: dict[str, list[ShardRow]] = {arn: [] for arn in self.streams}

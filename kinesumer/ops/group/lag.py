@@ -223,7 +223,7 @@ def _stream(
     counts = [lag.records for lag in lags]
     unknown = arn in samples.problems or None in counts
     shards = list(zip(olds, lags, expected, strict=True))
-    slowest = _slowest(lags)
+    slowest = slowest_of(lags)
     # The trend is that of a shard that is caught up only if all of them are.
     late = [lag for _, lag, most in shards if (lag.millis or 0) > most]
     return StreamLag(
@@ -233,7 +233,7 @@ def _stream(
         millis_behind_latest=slowest.millis if slowest else None,
         records_behind=None if unknown else sum(c or 0 for c in counts),
         records_exact=not unknown and all(lag.exact for lag in lags),
-        **_rounded(_stream_trend(_slowest(late or lags), shards)),
+        **_rounded(_stream_trend(slowest_of(late or lags), shards)),
         shards=[
             ShardLag(
                 shard_id=row.key.shard_id,
@@ -274,10 +274,11 @@ def _stream_trend(
     )
     if own is not None and own.after == slowest.after:
         return find_trend(own, slowest, expected)
-    before = _slowest(before for before, _, _ in shards if before)
+    before = slowest_of(before for before, _, _ in shards if before)
     return find_trend(before, slowest, expected)
 
 
-def _slowest(samples: Iterable[LagSample]) -> LagSample | None:
+def slowest_of(samples: Iterable[LagSample]) -> LagSample | None:
+    """Return the sample with the largest lag; None if no lag is known."""
     known = [sample for sample in samples if sample.millis is not None]
     return max(known, key=lambda sample: sample.millis or 0, default=None)

@@ -31,11 +31,13 @@ from kinesumer.ops.group.lag import (
     GROWING,
     STALLED,
     WINDOW_SECONDS,
+    Trend,
     find_trend,
     moves_fast,
+    slowest_of,
 )
 from kinesumer.ops.group.problems import FAN_OUT, Check, Finding, Severity
-from kinesumer.ops.group.shard_reads import NOISE_MILLIS, ArrivalSample, LagSample
+from kinesumer.ops.group.shard_reads import NOISE_MILLIS, ArrivalSample
 from kinesumer.ops.group.verify import UNCHECKED, Verdict
 from kinesumer.runtime.text import duration_text, first_three
 
@@ -160,22 +162,17 @@ def invalid_positions(app: AppObservation) -> Iterator[Finding]:
 def expiring_records(app: AppObservation) -> Iterator[Finding]:
     """Yield findings about streams whose unread records expire soon."""
     for arn, stream in app.streams.items():
-        slowest = max(stream.second.values(), key=_millis, default=None)
-        if slowest is not None and slowest.millis is not None:
-            yield from _expiring(arn, stream, slowest)
-
-
-def _millis(sample: LagSample) -> int:
-    return -1 if sample.millis is None else sample.millis
+        after = slowest_of(stream.second.values())
+        if after is not None and after.millis is not None:
+            trend = find_trend(slowest_of(stream.first.values()), after)
+            yield from _expiring(arn, stream, after.millis, trend)
 
 
 def _expiring(
-    arn: str, stream: StreamObservation, slowest: LagSample
+    arn: str, stream: StreamObservation, millis: int, trend: Trend
 ) -> Iterator[Finding]:
     retention = stream.info.retention_hours * 3_600_000
-    share = _millis(slowest) / retention
-    before = max(stream.first.values(), key=_millis, default=None)
-    trend = find_trend(before, slowest)
+    share = millis / retention
     falling = trend.trend == FALLING
     threshold = NEAR_SHARE if falling else WARNING_SHARE
     if share < threshold or trend.trend == CAUGHT_UP:
@@ -184,7 +181,7 @@ def _expiring(
     if falling:
         text += ", though the lag falls"
     elif trend.trend in (GROWING, STALLED) and trend.millis_per_second:
-        left = max(retention - _millis(slowest), 0) / trend.millis_per_second
+        left = max(retention - millis, 0) / trend.millis_per_second
         text += f"; at this rate records are lost in {left / 3600:.1f} h"
     is_critical = share >= NEAR_SHARE and not falling
     yield (RETENTION.critical if is_critical else RETENTION.warning)(

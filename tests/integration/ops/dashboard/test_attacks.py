@@ -22,7 +22,7 @@ from kinesumer.model.rows import GroupRow
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.server import TOKEN_HEADER
 from tests.integration.ops.dashboard.conftest import Served, served, shown_page
-from tests.support.toy_fleet import CountedFleet, FakeActions, ToyFleet, arn_of
+from tests.support.toy_fleet import CountedFleet, FakeActions, ToyFleet, shard
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -231,9 +231,8 @@ async def test_row_values_are_shown_as_text_everywhere(browser: Browser) -> None
     fleet = ToyFleet([HOSTILE], {HOSTILE: 2, "orders": 2})
     fleet.group = GroupRow("group", paused=True, pause_reason=HOSTILE)
     fleet.change(HOSTILE, label=HOSTILE, state=HOSTILE)
-    for key, row in fleet.shards.items():
-        if key.stream_arn == arn_of("orders"):
-            fleet.shards[key] = row._replace(paused=True, pause_reason=HOSTILE)
+    for number in range(2):
+        fleet.change_shard(shard(number), paused=True, pause_reason=HOSTILE)
     about = DashboardInfo(HOSTILE, HOSTILE, HOSTILE)
     async with (
         served(fleet, about=about) as at,

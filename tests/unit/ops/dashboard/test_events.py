@@ -112,7 +112,7 @@ def test_two_shards_merge(fleet: ObservedFleet) -> None:
     (child, other) = fleet.split(shard(1))
     del fleet.shards[other]
     parents = frozenset({shard(1).shard_id, shard(2).shard_id})
-    fleet.shards[child] = fleet.shards[child]._replace(parents=parents)
+    fleet.change_shard(child, parents=parents)
     assert fleet.events() == [("merged", "orders: 1 and 2 merge into 4")]
 
 
@@ -121,8 +121,7 @@ def test_a_shard_that_stays_behind_for_a_minute_stalls(fleet: ObservedFleet) -> 
     events = []
     for _ in range(31):
         # The next heartbeat stores the same position again.
-        row = fleet.shards[shard(3)]
-        fleet.shards[shard(3)] = row._replace(position=None)
+        fleet.change_shard(shard(3), position=None)
         events += fleet.events()
     text = "orders: shard 3 stalled at b: behind, and no progress for a minute"
     assert events == [("stalled", text)]
@@ -130,10 +129,9 @@ def test_a_shard_that_stays_behind_for_a_minute_stalls(fleet: ObservedFleet) -> 
 
 def test_pauses_and_their_ends_are_reported(fleet: ObservedFleet) -> None:
     arn = arn_of("orders")
-    row = fleet.shards[shard(0)]
     fleet.group = GroupRow("group", paused=True, pause_reason="a deploy")
     fleet.streams[arn] = fleet.streams[arn]._replace(paused=True)
-    fleet.shards[shard(0)] = row._replace(paused=True)
+    fleet.change_shard(shard(0), paused=True)
     assert fleet.events() == [
         ("paused", "everything is paused: a deploy"),
         ("paused", "stream orders is paused"),
@@ -141,7 +139,7 @@ def test_pauses_and_their_ends_are_reported(fleet: ObservedFleet) -> None:
     ]
     fleet.group = GroupRow("group")
     fleet.streams[arn] = fleet.streams[arn]._replace(paused=False)
-    fleet.shards[shard(0)] = row
+    fleet.change_shard(shard(0), paused=False)
     assert [kind for kind, _ in fleet.events()] == ["resumed"] * 3
 
 
@@ -149,31 +147,24 @@ def test_drained_clients_and_seeks_are_reported(fleet: ObservedFleet) -> None:
     fleet.events()
     fleet.change("b", drained=True)
     for number in (0, 1):
-        row = fleet.shards[shard(number)]
-        fleet.shards[shard(number)] = row._replace(position=Position("1" * 20))
+        fleet.change_shard(shard(number), position=Position("1" * 20))
     assert fleet.events() == [
         ("drained", "b is drained"),
         ("seeked", "orders: 2 shards seeked"),
     ]
 
 
-def die(fleet: ObservedFleet, number: int, deaths: Deaths) -> None:
-    """Set the counted deaths of a shard's owners."""
-    key = shard(number)
-    fleet.shards[key] = fleet.shards[key]._replace(deaths=deaths)
-
-
 def test_a_shard_is_isolated_until_deaths_are_forgotten(fleet: ObservedFleet) -> None:
-    die(fleet, 1, Deaths(2, 0.0))
+    fleet.change_shard(shard(1), deaths=Deaths(2, 0.0))
     assert fleet.events() == []
-    die(fleet, 1, Deaths(3, 0.0))
-    die(fleet, 2, Deaths(3, 0.0))
+    fleet.change_shard(shard(1), deaths=Deaths(3, 0.0))
+    fleet.change_shard(shard(2), deaths=Deaths(3, 0.0))
     text = "read one record at a time, because owners died at the same position"
     assert fleet.events() == [("isolated", f"orders: 2 shards {text}")]
-    die(fleet, 1, NO_DEATHS)
+    fleet.change_shard(shard(1), deaths=NO_DEATHS)
     text = "orders: shard 1 no longer read one record at a time"
     assert fleet.events() == [("recovered", text)]
-    die(fleet, 2, NO_DEATHS)
+    fleet.change_shard(shard(2), deaths=NO_DEATHS)
     fleet.end(shard(2))
     assert [kind for kind, _ in fleet.events()] == ["ended"]
 
@@ -181,9 +172,9 @@ def test_a_shard_is_isolated_until_deaths_are_forgotten(fleet: ObservedFleet) ->
 def test_a_record_that_kills_its_readers_is_an_event_once(fleet: ObservedFleet) -> None:
     fleet.events()
     poison = Position(str(10**21))
-    die(fleet, 1, Deaths(4, 0.0, suspect=poison))
+    fleet.change_shard(shard(1), deaths=Deaths(4, 0.0, suspect=poison))
     fleet.events()
-    die(fleet, 1, Deaths(5, 0.0, suspect=poison, poison=poison))
+    fleet.change_shard(shard(1), deaths=Deaths(5, 0.0, suspect=poison, poison=poison))
     text = f"orders: record {10**21} of shard 1 kills its readers"
     assert fleet.events() == [("poison", text)]
     assert fleet.events() == []

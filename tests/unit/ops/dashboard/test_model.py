@@ -69,8 +69,7 @@ def test_an_ended_parent_stays_while_its_child_waits_for_another() -> None:
     del fleet.shards[other]
     parents = frozenset({shard(0).shard_id, shard(1).shard_id})
     last = fleet.shards[shard(1)].last_hash
-    row = fleet.shards[child]._replace(parents=parents, last_hash=last)
-    fleet.shards[child] = row
+    fleet.change_shard(child, parents=parents, last_hash=last)
     fleet.end(shard(0))
     assert lanes(fleet) == {
         shard(0).shard_id: 0,
@@ -83,7 +82,7 @@ def test_unowned_shards_are_neglected_unless_paused() -> None:
     fleet = ToyFleet(["a"], {"orders": 4})
     fleet.split(shard(3))
     fleet.own(shard(0), None)
-    fleet.shards[shard(1)] = fleet.shards[shard(1)]._replace(paused=True)
+    fleet.change_shard(shard(1), paused=True)
     fleet.own(shard(1), None)
     totals = drawn(fleet).totals
     assert (totals.shards, totals.owned) == (4, 2)
