@@ -33,12 +33,7 @@ from kinesumer.ops.group.records import (
     RecordQuery,
     find_records,
 )
-from kinesumer.ops.group.redrive import (
-    Contents,
-    Filter,
-    Redrive,
-    read_letters,
-)
+from kinesumer.ops.group.redrive import Contents, Filter, Redrive, read_letters
 from kinesumer.ops.group.seek import parse_position, position_text
 from kinesumer.ops.group.shard_reads import READ_INTERVAL_SECONDS, PacedReader
 from kinesumer.ports import StateStore

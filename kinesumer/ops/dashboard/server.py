@@ -248,8 +248,7 @@ class Server:
         token = self._guard.exchange(invitation) if has_use else None
         if token is None:
             return _error_response(
-                403,
-                "this link was used before, or is another server's: start it again",
+                403, "this link was used before, or is another server's: start it again"
             )
         return web.json_response({"token": token})
 

@@ -259,8 +259,7 @@ def _rounded(trend: Trend) -> dict[str, Any]:
 
 
 def _stream_trend(
-    slowest: LagSample | None,
-    shards: Sequence[tuple[LagSample | None, LagSample, int]],
+    slowest: LagSample | None, shards: Sequence[tuple[LagSample | None, LagSample, int]]
 ) -> Trend:
     """Return the trend of the slowest shard, which may be another one in each sample.
 

@@ -317,11 +317,7 @@ def sample_order(order_id: int, chance: random.Random, now: float) -> bytes:
 
 
 async def sample_orders(
-    rate: float,
-    *,
-    limit: int | None,
-    chance: random.Random,
-    wall: Callable[[], float],
+    rate: float, *, limit: int | None, chance: random.Random, wall: Callable[[], float]
 ) -> AsyncIterator[Sequence[bytes]]:
     """Yield sample orders in portions, ``limit`` in all; None for no end.
 

@@ -141,10 +141,7 @@ async def take_records(browser: Browser, folder: Path) -> None:
     """Take the picture of the record browser."""
     records = FakeRecords(*(example(number) for number in range(4)))
     async with (
-        served(
-            ToyFleet(["worker-00"], {"orders": 4}),
-            records=records,
-        ) as at,
+        served(ToyFleet(["worker-00"], {"orders": 4}), records=records) as at,
         shown_page(browser, at.url) as page,
     ):
         await page.get_by_role("button", name="Records of orders").click()

@@ -234,10 +234,7 @@ async def test_row_values_are_shown_as_text_everywhere(browser: Browser) -> None
     for number in range(2):
         fleet.change_shard(shard(number), paused=True, pause_reason=HOSTILE)
     about = DashboardInfo(HOSTILE, HOSTILE, HOSTILE)
-    async with (
-        served(fleet, about=about) as at,
-        shown_page(browser, at.url) as page,
-    ):
+    async with served(fleet, about=about) as at, shown_page(browser, at.url) as page:
         await page.evaluate("() => { window.untaken = document.title; }")
         fleet.trouble = CorruptRowError(HOSTILE)
         at.poller.wake()

@@ -204,10 +204,7 @@ async def test_movement_is_shown_as_it_happens_unless_that_disturbs(
     browser: Browser, still: bool
 ) -> None:
     fleet = small()
-    async with (
-        served(fleet) as at,
-        shown_page(browser, at.url, still=still) as page,
-    ):
+    async with served(fleet) as at, shown_page(browser, at.url, still=still) as page:
         await page.wait_for_timeout(200)
         fleet.join("worker-3")
         fleet.plan()

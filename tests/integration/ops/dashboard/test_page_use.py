@@ -35,10 +35,7 @@ async def test_records_come_newest_first_and_are_downloaded(browser: Browser) ->
             return await super().find(request)
 
     fake = ShardRecords()
-    async with (
-        served(small(), records=fake) as at,
-        shown_page(browser, at.url) as page,
-    ):
+    async with served(small(), records=fake) as at, shown_page(browser, at.url) as page:
         card = page.get_by_role("article", name="orders")
         await card.get_by_role("button", name="Records").click()
         dialog = page.get_by_role("dialog")
@@ -165,10 +162,7 @@ async def test_all_apps_of_the_table_are_on_one_page(browser: Browser) -> None:
             return msgspec.json.encode(apps_report("state", apps))
 
     apps = FakeApps()
-    async with (
-        served(small(), apps=apps) as at,
-        shown_page(browser, at.url) as page,
-    ):
+    async with served(small(), apps=apps) as at, shown_page(browser, at.url) as page:
         await page.clock.install()
         await page.get_by_role("link", name="all apps").click()
         await expect(page.locator("#where")).to_have_text("table state · 2 apps")

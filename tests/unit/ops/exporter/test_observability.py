@@ -35,10 +35,7 @@ LABELS = {
     **{f"{PREFIX}{name}_total": set(about.labels) for name, about in COUNTERS.items()},
 }
 """The labels of each scraped metric; test_metrics.py checks them at a live exporter."""
-STATES = {
-    f"{PREFIX}members": set(MEMBER_STATES),
-    f"{PREFIX}shards": set(SHARD_STATES),
-}
+STATES = {f"{PREFIX}members": set(MEMBER_STATES), f"{PREFIX}shards": set(SHARD_STATES)}
 TARGETS = [
     pytest.param(target["expr"], target["legendFormat"], id=panel["title"])
     for panel in DASHBOARD["panels"]

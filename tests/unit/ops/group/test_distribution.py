@@ -101,11 +101,7 @@ def test_the_work_of_clients_clusters_and_the_busiest_shards_is_reported() -> No
     assert (idle.work_share, idle.load_share) == (0, None)
     assert [row.load_share for row in answer.clusters] == [0.38, 1.31]
     busiest, *others = answer.busiest_shards
-    assert (busiest.shard_id, busiest.owner, busiest.hot) == (
-        "shardId-1",
-        "b-1",
-        True,
-    )
+    assert (busiest.shard_id, busiest.owner, busiest.hot) == ("shardId-1", "b-1", True)
     assert [row.shard_id for row in others] == ["shardId-0", "shardId-2"]
 
 

@@ -199,11 +199,7 @@ def fleet(*members: Any, **deaths: Deaths) -> FleetView:
         (fleet(member("a", failures="0 900 99 100 49 0 0")), WARNING, "49 % of 100"),
         (fleet(member("a", failures="0 900 99 0 0 9 0")), WARNING, "dlq redrive"),
         (fleet(member("a", failures="0 900 99 0 0 0 9")), WARNING, "correct the pro"),
-        (
-            fleet(member("silent")),
-            WARNING,
-            "client silent: its heartbeat has been",
-        ),
+        (fleet(member("silent")), WARNING, "client silent: its heartbeat has been"),
         (fleet(member("a", state="degraded")), WARNING, "client a: it is degraded: it"),
         (fleet(one=ISOLATED), WARNING, "shardId-0 is read in isolation, because"),
         (
