@@ -32,7 +32,6 @@ from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.connect import Roles
-from kinesumer.ports import Write
 from kinesumer.runtime.context import ClientContext
 from kinesumer.wire import admin_writes, rows, shard_writes
 from kinesumer.wire.rows import timestamp_text
@@ -183,7 +182,11 @@ async def _seek_one(
     context: ClientContext, to: Position | Start, step: SeekStep
 ) -> ShardRow | None:
     """Seek a shard unless it has ended since the plan; return its row if it exists."""
-    write = _first_write(context.app, to, step)
+    write = admin_writes.seek(context.app, step.row, to, waits=step.waits)
+    if step.is_new:
+        assert isinstance(to, Start)
+        row = step.row._replace(start=to, ready=not step.waits)
+        write = shard_writes.create_shard(context.app, row)
     while True:
         written = await context.write(write)
         if written.row is None:
@@ -192,14 +195,6 @@ async def _seek_one(
         if written.applied or (row.ended and not step.row.ended):
             return row
         write = admin_writes.seek(context.app, row, to, waits=step.waits)
-
-
-def _first_write(app: str, to: Position | Start, step: SeekStep) -> Write:
-    if not step.is_new:
-        return admin_writes.seek(app, step.row, to, waits=step.waits)
-    assert isinstance(to, Start)
-    row = step.row._replace(start=to, ready=not step.waits)
-    return shard_writes.create_shard(app, row)
 
 
 async def _open_children(context: ClientContext, arn: str) -> None:

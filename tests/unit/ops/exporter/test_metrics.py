@@ -9,6 +9,7 @@ import pytest
 
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Deaths, GroupRow, LeaderRow
+from kinesumer.model.streams import FanOutUse
 from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, ScaleObserver
 from kinesumer.ops.exporter.metrics import (
     PREFIX,
@@ -221,3 +222,13 @@ def test_incidents_are_counted_by_kind_and_stream() -> None:
     assert of(metrics, kind="credentials", **nowhere) == 2
     assert sum(metrics.values()) == 4
     assert set(metrics_of()["incidents"].values()) == {0}
+
+
+def test_clients_are_counted_by_consumer_and_apart_if_they_poll() -> None:
+    uses = FanOutUse("billing"), FanOutUse("billing", "denied"), FanOutUse("audit")
+    found = [member(n, fan_out={ARN: use}) for n, use in zip("abc", uses, strict=True)]
+    metrics = metrics_of(replace(SNAPSHOT, members=found))
+    for consumer, counts in {"audit": (1, 0), "billing": (1, 1)}.items():
+        names = "fan_out_clients", "fan_out_polling_clients"
+        assert tuple(of(metrics[n], consumer=consumer) for n in names) == counts
+    assert len(metrics["fan_out_clients"]) == 2

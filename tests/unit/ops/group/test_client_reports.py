@@ -9,7 +9,6 @@ import msgspec
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import Row
 from kinesumer.model.streams import FanOutUse
-from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, Scale, build_metrics
 from kinesumer.ops.group.client_reports import (
     LIVE_SECONDS,
     ConsumerUse,
@@ -19,8 +18,7 @@ from kinesumer.ops.group.client_reports import (
     read_live_uses,
     uses_of_stream,
 )
-from kinesumer.ops.group.lag import NO_LAGS
-from kinesumer.ops.group.observation import FleetView, observe
+from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import report
 from kinesumer.wire.rows import timestamp_text
 from tests.support.doctor import ARN, OTHER, member, snapshot
@@ -169,9 +167,6 @@ MEMBERS = [
 ]
 POLLERS = [PollingClient(one, DENIED) for one in "bd"]
 BILLING = ConsumerUse("billing", ["a"], POLLERS)
-FLEET = snapshot(members=MEMBERS)
-OBSERVATION = observe(None, FLEET, NO_LAGS, 0.0)
-REPORT = report("app", "table", OBSERVATION)
 
 
 def test_the_clients_of_each_consumer_are_told_apart_from_those_that_poll() -> None:
@@ -182,23 +177,6 @@ def test_the_clients_of_each_consumer_are_told_apart_from_those_that_poll() -> N
         "fan-out audit (1 client)",
         "fan-out billing (1 client, 2 poll instead)",
     ]
-
-
-def test_metrics_count_the_clients_of_each_consumer() -> None:
-    reading = AppReading(REPORT, OBSERVATION, False, 0.0, 0.0, Scale())
-    metrics = {
-        (sample.name, sample.labels["consumer"]): sample.value
-        for family in build_metrics([AppMetrics("app", 1, 0, reading)])
-        for sample in family.samples
-        if "consumer" in sample.labels
-    }
-    name = "kinesumer_group_fan_out"
-    assert metrics == {
-        (f"{name}_clients", "audit"): 1,
-        (f"{name}_polling_clients", "audit"): 0,
-        (f"{name}_clients", "billing"): 1,
-        (f"{name}_polling_clients", "billing"): 2,
-    }
 
 
 class Table:

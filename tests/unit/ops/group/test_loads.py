@@ -61,21 +61,18 @@ def test_an_unreadable_load_is_unknown() -> None:
     assert (fleet.loads.of_shards, fleet.loads.shares) == ({}, {})
 
 
-SHARDS = [row(0, "a"), row(1, "b")]
 KEPT = "ranges are kept: no client with several shards has more than 12 % above"
 
 
-def reported(at: int, seconds: float) -> str:
-    shard = SHARDS[at]
-    load = Load(handler_seconds_per_second=seconds)
-    return stored_loads({(shard.key, shard.first_hash): load}, STREAMS)
+def reported(shard: Any, seconds: float) -> str:
+    return text(shard, Load(handler_seconds_per_second=seconds))
 
 
 def pair(low: float, high: float, **more: Any) -> list[Any]:
     """Return two clients with a shard each, which report these loads."""
     return [
-        member("a", last=HALF - 1, load=reported(0, low), **more),
-        member("b", first=HALF, index=1, load=reported(1, high), **more),
+        member("a", last=HALF - 1, load=reported(LOW, low), **more),
+        member("b", first=HALF, index=1, load=reported(HIGH, high), **more),
     ]
 
 
@@ -83,7 +80,7 @@ def plan(members: list[Any], *, assignor: str = "load", **more: Any) -> PlanRepo
     """Return the reasons of a plan that was made at 1000 s, read at 1030 s."""
     leader = LeaderRow("session of a", "a", 1, 1, assignor, 20_000, 1000.0)
     fields = {"leader": leader, "read_at": 1030.0, **more}
-    rows = fields.pop("rows", SHARDS)
+    rows = fields.pop("rows", [LOW, HIGH])
     return FleetView(snapshot(rows, members, **fields)).plan
 
 
@@ -123,14 +120,14 @@ def test_owned_shards_without_a_load_are_awaited() -> None:
 
 def test_shards_without_an_owner_count_as_average_ones() -> None:
     # The leader has waited for their load for a minute, since nobody measures them.
-    rows = [SHARDS[0], row(1, "")]
+    rows = [LOW, row(1, "")]
     [known, _], idle = pair(0.1, 0.1), member("b", first=HALF)
     assert plan([known, idle], rows=rows).reasons[0].startswith(KEPT)
 
 
 def test_full_clients_are_told() -> None:
-    rows = [SHARDS[0], row(1, "")]
-    clients = [member("a", last=HALF - 1, load=reported(0, 0.1), max_shards=1)]
+    rows = [LOW, row(1, "")]
+    clients = [member("a", last=HALF - 1, load=reported(LOW, 0.1), max_shards=1)]
     *_, limits = plan(clients, rows=rows).reasons
     assert limits == (
         "1 shard belongs to no client, because all clients own their max_shards"
