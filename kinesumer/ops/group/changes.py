@@ -79,9 +79,8 @@ def still_held_in(target: Target) -> FindHeld:
 
 def still_held_by(member: MemberRow) -> FindHeld:
     """Return a function that finds the shards that a drained client still consumes."""
-    return lambda snapshot: [
-        row for row in snapshot.held if row.owner == member.session
-    ]
+    held_by = member.session
+    return lambda snapshot: [row for row in snapshot.held if row.owner == held_by]
 
 
 def still_held_since(seeked: Sequence[ShardRow]) -> FindHeld:

@@ -149,24 +149,20 @@ def moves_fast(millis_per_second: float) -> bool:
 class LagMonitor:
     """Compares the lags of an app's shards with those of about a minute ago."""
 
-    app: str
-    table: str
-
     def __init__(self, app: str, table: str, roles: Roles = NO_ROLES) -> None:
-        self.app, self.table = app, table
-        self._roles = roles
+        self._app, self._table, self._roles = app, table, roles
         self._history: deque[dict[ShardKey, LagSample]] = deque()
 
     async def start(self, clients: ClientFactory, store: StateStore) -> None:
         """Take the first samples, without counting records. Raises KinesumerError."""
-        snapshot = await read_known_snapshot(store, self.app, self.table)
+        snapshot = await read_known_snapshot(store, self._app, self._table)
         shards, measure = snapshot.shards, ShardSampler.lag
         samples = await sample_shards(clients, shards, self._roles, measure)
         self._remember(samples.values)
 
     async def read(self, clients: ClientFactory, store: StateStore) -> LagReport:
         """Sample again, and return the comparison. Raises KinesumerError."""
-        snapshot = await read_known_snapshot(store, self.app, self.table)
+        snapshot = await read_known_snapshot(store, self._app, self._table)
         samples = await sample_shards(
             clients, snapshot.shards, self._roles, partial(ShardSampler.lag, count=True)
         )
@@ -181,8 +177,8 @@ class LagMonitor:
             )
             seconds = round(last - first, 1)
         return LagReport(
-            app=self.app,
-            table=self.table,
+            app=self._app,
+            table=self._table,
             seconds=seconds,
             streams=streams,
             problems=[

@@ -138,12 +138,6 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str]
 
 
-RESETTING = (
-    "a reset of the app isn't complete, and clients can't start: if no other operator "
-    "runs it now, run kinesumer reset again"
-)
-
-
 class StatusQuery:
     """A status query that remembers the heartbeats between its reads."""
 
@@ -307,7 +301,10 @@ def _text(finding: Finding) -> str:
 
 def _group_problems(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.resetting:
-        yield RESETTING
+        yield (
+            "a reset of the app isn't complete, and clients can't start: if no other "
+            "operator runs it now, run kinesumer reset again"
+        )
     # A Spark query is alone in its group and needs no leader.
     has_clients = any(member.kind == CLIENT for member in snapshot.alive)
     if has_clients and not snapshot.leader_id:
