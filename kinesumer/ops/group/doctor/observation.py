@@ -68,6 +68,10 @@ class AppObservation:
         """The clients, without Spark queries, that the second snapshot shows alive."""
         return [m for m in self.second.alive if m.kind == CLIENT]
 
+    def rows(self, arn: str) -> tuple[list[ShardRow], list[ShardRow]]:
+        """Return a stream's rows of both snapshots."""
+        return self.first.shards.get(arn, []), self.second.shards.get(arn, [])
+
     def is_requested(self, arn: str) -> bool:
         """Return whether a live client consumes a stream."""
         return any(arn in member.streams for member in self.second.alive)

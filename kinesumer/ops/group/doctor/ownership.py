@@ -29,9 +29,10 @@ def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
     for stream in app.second.streams:
         arn = stream.arn
         # Another finding reports open shards that are marked as ended.
-        wrong = _parts(_ended_too_early(arn, app))
+        wrong = _ended_too_early(arn, app)
         # What is uncovered in both snapshots is what the parts of both leave.
-        lasting = holes([*_unended(arn, app.first), *_unended(arn, app.second), *wrong])
+        unended = [row for rows in app.rows(arn) for row in rows if not row.ended]
+        lasting = holes(_parts([*unended, *wrong]))
         if stream.baseline and lasting:
             yield HASH_SPACE.critical(
                 arn,
@@ -53,10 +54,6 @@ def uncovered_hash_keys(app: AppObservation) -> Iterator[Finding]:
 
 def _parts(rows: Iterable[ShardRow]) -> list[Part]:
     return [(row.first_hash, row.last_hash) for row in rows]
-
-
-def _unended(arn: str, snapshot: Snapshot) -> list[Part]:
-    return _parts(row for row in snapshot.shards.get(arn, []) if not row.ended)
 
 
 def _unplanned(arn: str, app: AppObservation) -> Iterator[Finding]:
@@ -132,10 +129,8 @@ def _ended_too_early(arn: str, app: AppObservation) -> list[ShardRow]:
     observed = app.streams.get(arn)
     if observed is None or not is_complete(observed.listing):
         return []
-    before, after = (
-        ended_but_open(rows, observed.listing)
-        for rows in (app.first.shards.get(arn, []), app.second.shards[arn])
-    )
+    listing = observed.listing
+    before, after = (ended_but_open(rows, listing) for rows in app.rows(arn))
     keys = {row.key for row in before}
     return [row for row in after if row.key in keys]
 
@@ -159,10 +154,7 @@ def _unlisted(arn: str, app: AppObservation) -> Iterator[Finding]:
 
 def _contradicting(stream: StreamRow, app: AppObservation) -> Iterator[Finding]:
     arn, listing = stream.arn, app.streams[stream.arn].listing
-    before, after = (
-        contradictions(rows, listing)
-        for rows in (app.first.shards.get(arn, []), app.second.shards[arn])
-    )
+    before, after = (contradictions(rows, listing) for rows in app.rows(arn))
     shards: dict[tuple[str, str], list[str]] = {}
     for one in set(before).intersection(after):
         # Unparsable rows aren't missing rows; another check reports them.
@@ -232,8 +224,9 @@ def _lasting(
     arn: str, state: str, app: AppObservation
 ) -> Iterator[tuple[ShardRow, ShardRow]]:
     """Yield both rows of each shard that has a state in both snapshots."""
-    before = {row.key: row for row in app.first.shards.get(arn, [])}
-    for row in app.second.shards[arn]:
+    first, second = app.rows(arn)
+    before = {row.key: row for row in first}
+    for row in second:
         was = before.get(row.key)
         if was is not None and {app.first.state(was), app.second.state(row)} == {state}:
             yield was, row
@@ -259,7 +252,9 @@ def _moving(arn: str, app: AppObservation) -> Iterator[Finding]:
 
 
 def _waiting(arn: str, app: AppObservation) -> Iterator[Finding]:
-    first, second = _unread(arn, app.first), _unread(arn, app.second)
+    first, second = (
+        {row.key.shard_id for row in rows if not row.ended} for rows in app.rows(arn)
+    )
     lasting = [
         row.key.shard_id
         for was, row in _lasting(arn, "waiting", app)
@@ -276,11 +271,12 @@ def _waiting(arn: str, app: AppObservation) -> Iterator[Finding]:
 
 def repeated_claims(app: AppObservation) -> Iterator[Finding]:
     """Yield findings about shards that were claimed more than once meanwhile."""
-    for arn, page in app.second.shards.items():
-        before = {row.key: row.epoch for row in app.first.shards.get(arn, [])}
+    for arn in app.second.shards:
+        first, second = app.rows(arn)
+        before = {row.key: row.epoch for row in first}
         often = [
             row.key.shard_id
-            for row in page
+            for row in second
             if row.epoch - before.get(row.key, row.epoch) > 1
         ]
         if often:
@@ -291,8 +287,3 @@ def repeated_claims(app: AppObservation) -> Iterator[Finding]:
                 "nothing if an operator has moved positions; otherwise read the log of "
                 "the owners for the reason, and run kinesumer verify",
             )
-
-
-def _unread(arn: str, snapshot: Snapshot) -> set[str]:
-    """Return the ids of the shards that aren't read to their end."""
-    return {r.key.shard_id for r in snapshot.shards.get(arn, []) if not r.ended}
