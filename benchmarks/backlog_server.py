@@ -28,7 +28,6 @@ from aiohttp import web
 
 from benchmarks.canned_server import JSON, Canned
 from benchmarks.http_server import serve
-from kinesumer.testing.embedded_aws.gateway import to_json
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.wire import cbor
 
@@ -104,18 +103,7 @@ class Backlog(Canned):
         self._bytes = defaultdict[str, Bucket](lambda: Bucket(BYTES_PER_SECOND))
         self.throttled = 0
 
-    async def handle(self, request: web.BaseRequest) -> web.Response:
-        """Answer one request."""
-        operation = request.headers["X-Amz-Target"].rpartition(".")[2]
-        body = await request.read()
-        if operation == "GetRecords":
-            if request.content_type == cbor.CONTENT_TYPE:
-                return self._get_records(json.loads(to_json(body)), is_cbor=True)
-            return self._get_records(json.loads(body), is_cbor=False)
-        answer = getattr(self, f"_{operation}")(json.loads(body or b"{}"))
-        return web.Response(body=json.dumps(answer).encode(), content_type=JSON)
-
-    def _get_records(self, given: Any, *, is_cbor: bool) -> web.Response:
+    def _get_records(self, content_type: str, given: Any) -> web.Response:
         shard, _, text = given["ShardIterator"].rpartition("/")
         index = int(text)
         first = (index + 1237 * _number(shard)) % DIFFERENT
@@ -140,7 +128,7 @@ class Backlog(Canned):
         }
         numbers = digits(np.arange(index, following), DIGITS)
         times = self._arrivals[_number(shard), index:following]
-        if not is_cbor:
+        if content_type != cbor.CONTENT_TYPE:
             # A number with 13 digits, and a point before the last three.
             arrivals = np.insert(digits(times, 13), 10, ord("."), axis=1)
             page = self._json.page(first, numbers, arrivals)[1:]  # without its comma
@@ -223,12 +211,7 @@ def _cbor_template(data: list[bytes], keys: list[str]) -> Template:
     return Template(records, number.encode(), arrived.to_bytes(8))
 
 
-async def main() -> None:
-    """Serve until standard input ends."""
+if __name__ == "__main__":
     records, size = int(sys.argv[1]), int(sys.argv[2])
     backlog = Backlog(records, size, limits="limits" in sys.argv[3:])
-    await serve(backlog.handle)
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve(backlog.handle))

@@ -13,6 +13,7 @@ import asyncio
 import json
 import sys
 from functools import cache
+from typing import Any
 
 from aiohttp import web
 
@@ -41,10 +42,13 @@ class Canned:
             body = to_json(body)
         given = json.loads(body or b"{}")
         if operation == "GetRecords":
-            page = self._page(content_type, int(given["ShardIterator"]))
-            return web.Response(body=page, content_type=content_type)
+            return self._get_records(content_type, given)
         answer = getattr(self, f"_{operation}")(given)
         return web.Response(body=json.dumps(answer).encode(), content_type=JSON)
+
+    def _get_records(self, content_type: str, given: Any) -> web.Response:
+        page = self._page(content_type, int(given["ShardIterator"]))
+        return web.Response(body=page, content_type=content_type)
 
     def _page(self, content_type: str, number: int) -> bytes:
         key = content_type, number
@@ -105,11 +109,5 @@ def _name(given: dict[str, str]) -> str:
     return given.get("StreamName") or given["StreamARN"].rpartition("/")[2]
 
 
-async def main() -> None:
-    """Serve until standard input ends."""
-    canned = Canned(LAYOUTS[sys.argv[1]].body())
-    await serve(canned.handle)
-
-
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve(Canned(LAYOUTS[sys.argv[1]].body()).handle))

@@ -147,22 +147,15 @@ def over_http(
     for peer in figures:
         if peer != "kinesumer":
             ratio = figures["kinesumer"] / figures[peer]
-            note_ratio(report, f"  ratio to {peer}", ratio, targets.get(peer))
+            report.at_least(f"  ratio to {peer}", ratio, targets.get(peer), " ×")
     for peer in OTHERS:
         if peer in figures:
             from_canned = canned / figures[peer]
             report.note(f"  ratio of canned pages to {peer}", f"{from_canned:.3g} ×")
     gain = figures["kinesumer-columns"] / figures["kinesumer"]
-    note_ratio(report, "  ratio of columns to records", gain, targets.get("records"))
+    aim = targets.get("records")
+    report.at_least("  ratio of columns to records", gain, aim, " ×")
     return figures
-
-
-def note_ratio(report: Report, what: str, ratio: float, target: float | None) -> None:
-    """Note a ratio, beside its target if it has one."""
-    if target is None:
-        report.note(what, f"{ratio:.3g} ×")
-    else:
-        report.at_least(what, ratio, target, " ×")
 
 
 def print_table(rows: dict[str, dict[str, float]]) -> None:

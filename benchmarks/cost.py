@@ -78,11 +78,9 @@ def report_on(clients: int, shards: int, active: Bill, idle: Bill) -> None:
     ):
         report.at_most(f"{name}, write units", bill.write_units, SLACK * formula)
         report.note(f"{name}, formula", f"{formula:,.4g}")
-        if (clients, shards) in READS and bill is active:
-            aim = SLACK * READS[clients, shards]
-            report.at_most(f"{name}, read units", bill.read_units, aim)
-        else:
-            report.note(f"{name}, read units", f"{bill.read_units:,.4g}")
+        reads = READS.get((clients, shards)) if bill is active else None
+        aim = None if reads is None else SLACK * reads
+        report.at_most(f"{name}, read units", bill.read_units, aim)
         report.note(f"{name}, requests", f"{bill.requests:,.4g}")
     report.print()
 

@@ -10,23 +10,17 @@ Throughput uses a server of prepared events, and counts the client's CPU time on
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.fleet import Fleet, Worker, fleet, producing
 from benchmarks.handover import Seen, gaps_of_moves, parsed, repeated
-from benchmarks.http_server import printed_rate, served, served_kinesis
+from benchmarks.http_server import printed_rate, served_kinesis
 from benchmarks.report import Report, percentile
 from benchmarks.worker import IDLE_SECONDS
 from kinesumer.testing import EmbeddedAws, background
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-PLAIN, TLS = TRANSPORTS = "plain", "TLS"
+TLS = "TLS"
+TRANSPORTS = "plain", TLS
 WAYS = {"polling": "", "fan-out": "@bench"}
 PER_SECOND = 100.0
 MEASURED_SECONDS, CALM_SECONDS = 20.0, 8.0
@@ -51,22 +45,19 @@ def latency() -> None:
     report = Report("from put to handler, caught up")
     for transport in TRANSPORTS:
         for way, consumer in WAYS.items():
-            with reached(transport) as (made, environment):
+            with fleet(tls=transport == TLS) as made:
                 made.aws.create_stream("orders", shards=4)
-                worker = made.start("app", f"orders{consumer}", "each", **environment)
+                worker = made.start("app", f"orders{consumer}", "each")
                 with producing(made.aws, ["orders"], PER_SECOND):
                     worker.line()
                     began = time.time() + 3
                     time.sleep(3 + MEASURED_SECONDS)
                 seen = parsed(worker.leave(), way)
             waits = [1000 * (r.at - r.put_at) for r in seen if r.put_at > began]
-            what = f"{way}, {transport}"
-            if consumer:
-                report.at_most(f"{what}, median", percentile(waits, 0.5), 90, " ms")
-                report.at_most("  99th percentile", percentile(waits, 0.99), 160, " ms")
-            else:
-                report.note(f"{what}, median", f"{percentile(waits, 0.5):.4g} ms")
-                report.note("  99th percentile", f"{percentile(waits, 0.99):.4g} ms")
+            median, slow = percentile(waits, 0.5), percentile(waits, 0.99)
+            aims = (90, 160) if consumer else (None, None)
+            report.at_most(f"{way}, {transport}, median", median, aims[0], " ms")
+            report.at_most("  99th percentile", slow, aims[1], " ms")
     report.print()
 
 
@@ -90,10 +81,8 @@ def throughput() -> None:
                         for consumer in ("kinesumer", "fan-out")
                     )
                 report.note(f"polling, {transport}", f"{polling:,.0f}")
-                if transport == TLS:
-                    report.at_least(f"fan-out, {transport}", pushed, aim)
-                else:
-                    report.note(f"fan-out, {transport}", f"{pushed:,.0f}")
+                wanted = aim if transport == TLS else None
+                report.at_least(f"fan-out, {transport}", pushed, wanted)
             report.print()
 
 
@@ -105,11 +94,9 @@ def idle() -> None:
         for way, consumer in WAYS.items():
             found = {}
             for shards in IDLE_SHARDS:
-                with reached(transport) as (made, environment):
+                with fleet(tls=transport == TLS) as made:
                     made.aws.create_stream("quiet", shards=shards)
-                    worker = made.start(
-                        "app", f"quiet{consumer}", f"steady:{shards}", **environment
-                    )
+                    worker = made.start("app", f"quiet{consumer}", f"steady:{shards}")
                     cpu, resident, *_ = worker.line(CLAIMING_SECONDS).split()
                     found[shards] = float(cpu), int(resident)
             share = 100 * found[many][0] / IDLE_SECONDS
@@ -124,42 +111,35 @@ def moves() -> None:
     for transport in TRANSPORTS:
         report = Report(f"moves of shards, {transport}")
         for way, consumer in WAYS.items():
-            with reached(transport) as (made, environment):
-                stream = f"orders{consumer}"
-                seen, killed_at = moved(made, stream, environment)
+            with fleet(tls=transport == TLS) as made:
+                seen, killed_at = moved(made, f"orders{consumer}")
             planned = [record for record in seen if record.at < killed_at]
             gaps = gaps_of_moves(planned)
             median, taken = percentile(gaps, 0.5), takeover(seen, killed_at)
-            if consumer:
-                report.at_most(f"{way}, planned, median", median, 0.7, " s")
-                report.at_most("  takeover, longest", taken, TAKEOVER_SECONDS, " s")
-                report.at_most("  delivered twice, planned", repeated(planned), 0)
-            else:
-                report.note(f"{way}, planned, median", f"{median:.3g} s")
-                report.note("  takeover, longest", f"{taken:.3g} s")
-                report.note("  delivered twice, planned", str(repeated(planned)))
+            aims = (0.7, TAKEOVER_SECONDS, 0) if consumer else (None, None, None)
+            report.at_most(f"{way}, planned, median", median, aims[0], " s")
+            report.at_most("  takeover, longest", taken, aims[1], " s")
+            report.at_most("  delivered twice, planned", repeated(planned), aims[2])
         report.print()
 
 
-def moved(
-    made: Fleet, stream: str, environment: dict[str, str]
-) -> tuple[list[Seen], float]:
+def moved(made: Fleet, stream: str) -> tuple[list[Seen], float]:
     """Let a second client join and leave twice, and kill the first one at the end.
 
     Return the delivered records, and when the client was killed.
     """
     made.aws.create_stream("orders", shards=8)
-    first = made.start("app", stream, "each", **environment)
+    first = made.start("app", stream, "each")
     with producing(made.aws, ["orders"], PER_SECOND):
         seen = parsed([first.line()], "first")
         for number in range(2):
             time.sleep(CALM_SECONDS)
-            other = made.start("app", stream, "each", **environment)
+            other = made.start("app", stream, "each")
             begin = other.line()  # the first moves are over
             time.sleep(CALM_SECONDS)
             seen += parsed([begin, *other.leave()], f"other-{number}")
         time.sleep(CALM_SECONDS)
-        last = made.start("app", stream, "each", **environment)
+        last = made.start("app", stream, "each")
         begin = last.line()
         time.sleep(CALM_SECONDS)
         killed_at = time.time()
@@ -182,18 +162,6 @@ def takeover(seen: list[Seen], killed_at: float) -> float:
             following.setdefault(record.shard, record.at - killed_at)
     assert following.keys() == {record.shard for record in seen}, "a shard is stuck"
     return max(following.values())
-
-
-@contextmanager
-def reached(transport: str) -> Iterator[tuple[Fleet, dict[str, str]]]:
-    """Yield an empty fleet, and what its workers need to reach Kinesis."""
-    with fleet() as made, tempfile.TemporaryDirectory() as directory:
-        if transport == PLAIN:
-            yield made, {}
-            return
-        with served("benchmarks.tls_server", made.aws.url, directory) as url:
-            authority = str(Path(directory, "cert.pem"))
-            yield made, {"AWS_ENDPOINT_URL_KINESIS": url, "AWS_CA_BUNDLE": authority}
 
 
 PARTS = {"latency": latency, "throughput": throughput, "idle": idle, "moves": moves}

@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,13 @@ from aiohttp import web
 from tests.support.tls_front import make_certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterator,
+        Mapping,
+    )
 
 # The directory of a server's certificate and key. Without it, the server has no TLS.
 TLS_DIRECTORY = "BENCHMARK_TLS_DIRECTORY"
@@ -25,17 +31,33 @@ TLS_DIRECTORY = "BENCHMARK_TLS_DIRECTORY"
 
 async def serve(handle: Callable[[web.BaseRequest], Awaitable[web.Response]]) -> None:
     """Serve on a free port until standard input ends. Print the URL first."""
-    context = tls_context()
+    context = _tls_context()
     runner = web.ServerRunner(web.Server(handle, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    scheme = "http" if context is None else "https"
-    print(f"{scheme}://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    _print_url(runner.addresses[0][1], context)
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
 
 
-def tls_context() -> ssl.SSLContext | None:
+@asynccontextmanager
+async def listening(protocol: Callable[[], asyncio.Protocol]) -> AsyncIterator[None]:
+    """Serve by a protocol on a free port during the block. Print the URL first."""
+    loop, context = asyncio.get_running_loop(), _tls_context()
+    server = await loop.create_server(protocol, "127.0.0.1", 0, ssl=context)
+    _print_url(server.sockets[0].getsockname()[1], context)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def _print_url(port: int, context: ssl.SSLContext | None) -> None:
+    scheme = "http" if context is None else "https"
+    print(f"{scheme}://127.0.0.1:{port}", flush=True)
+
+
+def _tls_context() -> ssl.SSLContext | None:
     """Return the TLS context of this process's server, or None without TLS."""
     if TLS_DIRECTORY not in os.environ:
         return None

@@ -105,13 +105,10 @@ def steady(name: str, rate: float, options: Options) -> None:
         worker.end()
     cpu, resident, sockets, descriptors, records = map(float, line.split())
     share, memory = 100 * cpu / IDLE_SECONDS, resident / MIB
+    report.at_most("CPU", share, None if rate else IDLE_CPU, " % of a core")
+    report.at_most("resident", memory, None if rate else RESIDENT, " MiB")
     if rate:
-        report.note("CPU", f"{share:.3g} % of a core")
-        report.note("resident", f"{memory:.4g} MiB")
         report.note("records", f"{records / IDLE_SECONDS:,.0f}/s")
-    else:
-        report.at_most("CPU", share, IDLE_CPU, " % of a core")
-        report.at_most("resident", memory, RESIDENT, " MiB")
     last = max(calls.by_second)
     reads = [
         calls.by_second.get(second, {}).get("GetRecords", 0)

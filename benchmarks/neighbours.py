@@ -51,10 +51,7 @@ def main() -> None:
         for number, waits in enumerate(run.waits, 1):
             report.note(f"app {number}, median", f"{percentile(waits, 0.5):.3g} s")
             slow, what = percentile(waits, 0.99), f"app {number}, 99th percentile"
-            if count in MOST_SECONDS:
-                report.at_most(what, slow, MOST_SECONDS[count], " s")
-            else:
-                report.note(what, f"{slow:.3g} s")
+            report.at_most(what, slow, MOST_SECONDS.get(count), " s")
         report.at_most("reads refused", run.refused, MOST_REFUSED, " %")
         report.print()
     for interval in FOREIGN_INTERVALS_SECONDS:

@@ -49,11 +49,9 @@ def main() -> None:
                 if peer not in figures:
                     continue
                 ratio = figures[own] / figures[peer]
-                what = f"  {own}, ratio to {peer}"
-                if own == "kinesumer-aggregated" and size == 100:
-                    report.at_least(what, ratio, AIM, " ×")
-                else:
-                    report.note(what, f"{ratio:.3g} ×")
+                is_aim = own == "kinesumer-aggregated" and size == 100
+                aim = AIM if is_aim else None
+                report.at_least(f"  {own}, ratio to {peer}", ratio, aim, " ×")
         report.print()
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks.canned_server import JSON, Canned
-from benchmarks.http_server import tls_context
+from benchmarks.http_server import listening
 from benchmarks.pages import Layout, numbered
 from kinesumer.testing.kinesis.subscription import encode_frame
 
@@ -161,13 +161,9 @@ async def main() -> None:
     """Serve until standard input ends."""
     # A client ends in the middle of events. asyncio would log each write after that.
     logging.getLogger("asyncio").disabled = True
-    pushes, context = Pushes(*map(int, sys.argv[1:])), tls_context()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: Pushing(pushes), "127.0.0.1", 0, ssl=context
-    )
-    port = server.sockets[0].getsockname()[1]
-    print(f"http{'s' if context else ''}://127.0.0.1:{port}", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+    pushes = Pushes(*map(int, sys.argv[1:]))
+    async with listening(lambda: Pushing(pushes)):
+        await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":

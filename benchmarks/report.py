@@ -22,17 +22,28 @@ class Report:
         self.title = title
         self.lines: list[Line] = []
 
-    def at_least(self, what: str, value: float, aim: float, unit: str = "") -> None:
-        """Add a figure with a minimum."""
-        figure, wanted = f"{value:,.4g}{unit}", f"≥ {aim:,.4g}{unit}"
-        if value >= 1000:
-            figure, wanted = f"{value:,.0f}{unit}", f"≥ {aim:,.0f}{unit}"
-        self.lines.append(Line(what, figure, wanted, value >= aim))
+    def at_least(
+        self, what: str, value: float, aim: float | None, unit: str = ""
+    ) -> None:
+        """Add a figure with a minimum. If ``aim`` is None, it has no target."""
+        self._add(what, value, "≥", aim, unit)
 
-    def at_most(self, what: str, value: float, aim: float, unit: str = "") -> None:
-        """Add a figure with a maximum."""
-        figure, wanted = f"{value:,.4g}{unit}", f"≤ {aim:,.4g}{unit}"
-        self.lines.append(Line(what, figure, wanted, value <= aim))
+    def at_most(
+        self, what: str, value: float, aim: float | None, unit: str = ""
+    ) -> None:
+        """Add a figure with a maximum. If ``aim`` is None, it has no target."""
+        self._add(what, value, "≤", aim, unit)
+
+    def _add(
+        self, what: str, value: float, sign: str, aim: float | None, unit: str
+    ) -> None:
+        form = ",.0f" if value >= 1000 else ",.4g"
+        figure = f"{value:{form}}{unit}"
+        if aim is None:
+            self.note(what, figure)
+            return
+        met = value >= aim if sign == "≥" else value <= aim
+        self.lines.append(Line(what, figure, f"{sign} {aim:{form}}{unit}", met))
 
     def note(self, what: str, figure: str) -> None:
         """Add a figure without a target."""

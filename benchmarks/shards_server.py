@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 import msgspec
 
 from benchmarks.canned_server import JSON, Canned
-from benchmarks.http_server import tls_context
+from benchmarks.http_server import listening
 from kinesumer.testing.embedded_aws.gateway import from_json, to_json
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
@@ -147,15 +147,9 @@ class ServerConnection(asyncio.Protocol):
 async def main(rate: float, latency_seconds: float) -> None:
     """Serve on a free port until standard input ends."""
     server = ShardsServer(rate, latency_seconds)
-    loop, context = asyncio.get_running_loop(), tls_context()
-    served = await loop.create_server(
-        lambda: ServerConnection(server), "127.0.0.1", 0, ssl=context
-    )
-    scheme = "http" if context is None else "https"
-    print(f"{scheme}://127.0.0.1:{served.sockets[0].getsockname()[1]}", flush=True)
-    while await asyncio.to_thread(sys.stdin.readline):
-        print(msgspec.json.encode(server.calls()).decode(), flush=True)
-    served.close()
+    async with listening(lambda: ServerConnection(server)):
+        while await asyncio.to_thread(sys.stdin.readline):
+            print(msgspec.json.encode(server.calls()).decode(), flush=True)
 
 
 if __name__ == "__main__":
