@@ -46,7 +46,7 @@ class RowChange(NamedTuple):
         """Return create, change or keep."""
         if self.before is None:
             return "create"
-        return "keep" if _is_same_position(self.row, self.before) else "change"
+        return "keep" if _place(self.row) == _place(self.before) else "change"
 
 
 class StreamPlan(NamedTuple):
@@ -68,17 +68,10 @@ class StreamPlan(NamedTuple):
         )
 
 
-def _is_same_position(row: ShardRow, other: ShardRow) -> bool:
-    """Return whether reading resumes at the same point from both rows."""
-    return _imported_values(row) == _imported_values(other)
-
-
-def _imported_values(row: ShardRow) -> tuple[object, ...]:
-    if row.ended:
-        return (True,)
+def _place(row: ShardRow) -> tuple[bool, Position | Start | None]:
+    """Return values that are equal if reading resumes at the same point."""
     # The start matters only if there is no position.
-    start = row.start if row.position is None else None
-    return row.ended, row.ready, row.position, start
+    return row.ended or row.ready, None if row.ended else row.position or row.start
 
 
 async def plan_stream(
@@ -269,7 +262,7 @@ class ImportPlan(NamedTuple):
 
     source: str
     plans: list[StreamPlan]
-    check: Callable[[], Awaitable[None]] = _unchanged
+    check: Callable[[], Awaitable[object]] = _unchanged
 
     @property
     def problems(self) -> list[str]:
@@ -343,13 +336,13 @@ async def _verify(context: ClientContext, plan: StreamPlan) -> None:
     arn = plan.stream.arn
     stored = {row.key: row for row in await read_all(context, arn)}
     wrong = []
-    for after, before in plan.changes:
+    for change in plan.changes:
+        after, before = change
         # A row that isn't written keeps its owner, which has ended, since no client
         # runs.
-        kept = before is not None and _is_same_position(after, before)
-        owner = before.owner if before is not None and kept else ""
+        owner = before.owner if before and change.action == "keep" else ""
         row = stored.get(after.key)
-        if row is None or row.owner != owner or not _is_same_position(row, after):
+        if row is None or row.owner != owner or _place(row) != _place(after):
             wrong.append(after.key.shard_id)
     if wrong:
         raise KinesumerError(
@@ -378,10 +371,15 @@ def _stream_report(plan: StreamPlan) -> dict[str, Any]:
 
 
 def _describe_position(row: ShardRow) -> dict[str, Any]:
+    waits = {"ended": row.ended, "waits_for_parents": not (row.ready or row.ended)}
+    return waits | position_fields(row)
+
+
+def position_fields(row: ShardRow) -> dict[str, Any]:
+    """Return the fields of a shard's position in files and reports."""
     number, sub = row.position or (None, None)
     return {
         "ended": row.ended,
-        "waits_for_parents": not (row.ready or row.ended),
         "sequence_number": number,
         "sub_sequence_number": sub,
         "start": rows.start_text(row.start),

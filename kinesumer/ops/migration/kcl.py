@@ -153,13 +153,8 @@ class Table(NamedTuple):
 
 def read_table(items: Sequence[Item]) -> Table:
     """Return the leases of a table. Raise ConfigurationError if it has none."""
-    types = [_text(item, "entityType") for item in items]
     # KCL 3 has rows of other types for workers' metrics and the leader's lock.
-    leases = [
-        read_lease(item)
-        for item, type_ in zip(items, types, strict=True)
-        if type_ in ("", LEASE)
-    ]
+    leases = [read_lease(x) for x in items if _text(x, "entityType") in ("", LEASE)]
     if not leases:
         raise ConfigurationError("the table has no leases: name a KCL fleet's table")
     rows = {
@@ -170,7 +165,8 @@ def read_table(items: Sequence[Item]) -> Table:
         }
         for item in items
     }
-    return Table(sorted(leases), any(types), rows)
+    has_types = any(_text(item, "entityType") for item in items)
+    return Table(sorted(leases), has_types, rows)
 
 
 def read_lease(item: Item) -> Lease:
@@ -296,13 +292,9 @@ def distribution_of(table: Table) -> Distribution:
     """
     leases = [lease for lease in table.leases if lease.checkpoint != SHARD_END]
     owners = sorted({lease.owner for lease in leases if lease.owner})
-    rates = [x.throughput and x.throughput * 1024 for x in leases]
     return Distribution(
         [Consumer(owner) for owner in owners],
-        [
-            ShardLoad(lease.owner, rate)
-            for lease, rate in zip(leases, rates, strict=True)
-        ],
+        [ShardLoad(x.owner, x.throughput and x.throughput * 1024) for x in leases],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from kinesumer.ops.migration.import_plan import (
     ResumePoint,
     StreamPlan,
     plan_stream,
+    position_fields,
 )
 from kinesumer.ops.migration.kcl import (
     AT_TIMESTAMP,
@@ -117,7 +119,10 @@ def positions_of_group(
         StreamPositions(
             stream_arn=stream.arn,
             stream_created_at=stream.created_at,
-            shards=[_shard_position(row) for row in shards[stream.arn]],
+            shards=[
+                ShardPosition(shard_id=row.key.shard_id, **position_fields(row))
+                for row in shards[stream.arn]
+            ],
         )
         for stream in streams
     ]
@@ -129,17 +134,6 @@ def positions_of_group(
         app=app,
         exported_at=exported_at,
         streams=positions,
-    )
-
-
-def _shard_position(row: ShardRow) -> ShardPosition:
-    number, part = row.position or (None, None)
-    return ShardPosition(
-        shard_id=row.key.shard_id,
-        ended=row.ended,
-        sequence_number=number,
-        sub_sequence_number=part,
-        start=rows.start_text(row.start),
     )
 
 
@@ -246,10 +240,7 @@ async def plan_kcl_import(
         await _plan_import(context, await open_(name), stream_leases, start_at)
         for name, stream_leases in leases.items()
     ]
-
-    async def check() -> None:
-        await require_no_workers(table, before)
-
+    check = partial(require_no_workers, table, before)
     return ImportPlan(f"lease table {table.name}", plans, check)
 
 
