@@ -159,20 +159,6 @@ def test_no_more_lines_of_fan_out_are_read_than_there_are_streams() -> None:
 # --- incidents and failures ---
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["repeated-claim 1 1 0/shardId-0 error", "0 1 1 1 1 1 1 Error 1 shard 1", "x"],
-)
-def test_the_work_of_reporting_incidents_and_failures_is_bounded(line: str) -> None:
-    def work(lines: int) -> Callable[[], object]:
-        text = "\n".join([line] * lines)
-        row = {**MEMBER, "incidents": text, "failures": text}
-        fleet = FleetView(Snapshot([rows.read_member(row)], None, [], {}))
-        return lambda: status.report("app", "table", fleet)
-
-    assert growth(work, 20_000) < 2
-
-
 @pytest.mark.parametrize("attribute", ["incidents", "failures"])
 def test_a_forged_report_shows_no_control_characters(
     attribute: str, capsys: pytest.CaptureFixture[str]

@@ -93,24 +93,33 @@ def test_any_json_is_read_or_refused(
     resume_points(json.dumps(changed).encode())
 
 
-TWICE = deepcopy(FILE)
-TWICE["streams"][0]["shards"].append(SHARD)
-REFUSED = {
-    "nothing": b"",
-    "no JSON": b"\xff\xfe",
-    "NaN": b"NaN",
-    "deep": b"[" * 100_000,
-    "deep in an object": b'{"kind":' + b"[" * 100_000,
-    "a shard twice": json.dumps(TWICE).encode(),
-    "a stream twice": json.dumps({**FILE, "streams": 2 * FILE["streams"]}).encode(),
-    "a later version": json.dumps({**FILE, "version": 2}).encode(),
-    "more than is known": json.dumps({**FILE, "more": 1}).encode(),
-}
+def with_shards(*shards: dict[str, Any]) -> bytes:
+    """Return the file with these shards."""
+    stream = FILE["streams"][0] | {"shards": shards}
+    return json.dumps(FILE | {"streams": [stream]}).encode()
 
 
-@pytest.mark.parametrize("content", REFUSED.values(), ids=list(REFUSED))
-def test_an_invalid_file_is_refused(content: bytes) -> None:
-    with pytest.raises(ConfigurationError):
+REFUSED = [
+    (b"", "truncated"),
+    (b"\xff\xfe", "malformed"),
+    (b"NaN", "malformed"),
+    (b"[" * 100_000, "Expected `object`"),
+    (b'{"kind":' + b"[" * 100_000, "Expected `str`"),
+    (json.dumps(FILE | {"streams": 2 * FILE["streams"]}).encode(), "a stream twice"),
+    (json.dumps(FILE | {"version": 2}).encode(), "Invalid enum value 2"),
+    (json.dumps(FILE | {"more": 1}).encode(), "unknown field `more`"),
+    (with_shards(SHARD, SHARD), "a shard is named twice"),
+    (with_shards(SHARD | {"sequence_number": "x"}), "regex"),
+    (with_shards(SHARD | {"sequence_number": None}), "sub_sequence_number without"),
+    (with_shards(SHARD | {"start": "AT_TIMESTAMP"}), "start 'AT_TIMESTAMP' is neither"),
+    (with_shards(SHARD | {"ended": "yes"}), "Expected `bool`"),
+    (with_shards(SHARD | {"end": True}), "unknown field `end`"),
+]
+
+
+@pytest.mark.parametrize(("content", "text"), REFUSED, ids=lambda one: str(one[:60]))
+def test_an_invalid_file_is_refused(content: bytes, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
         for stream in decode(content).streams:
             stream.resume_points()
 

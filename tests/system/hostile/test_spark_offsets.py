@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings
@@ -73,10 +74,8 @@ def test_any_offset_is_read_completely_or_refused(value: Any) -> None:
 def test_a_batch_between_any_two_offsets_is_planned_or_refused(
     first: Any, last: Any
 ) -> None:
-    try:
+    with suppress(CorruptOffsetError):
         between(from_json(first), from_json(last))
-    except CorruptOffsetError:
-        pass
 
 
 TEXTS = [

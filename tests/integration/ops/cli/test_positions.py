@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from kinesumer.errors import ConfigurationError
-from kinesumer.ops.migration.positions import decode
 from kinesumer.testing import EmbeddedAws
 from tests.integration.ops.cli.conftest import Run, error_text, report
 from tests.support import lease_table
@@ -191,26 +189,6 @@ def test_a_file_without_positions_is_refused(run: Run, path: Path) -> None:
         refused = run("import", str(path), "--app=a", "--yes")
         assert refused.exit_code == 2
         assert text in error_text(refused)
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"sequence_number": "x"}, "regex"),
-        ({"sequence_number": None, "sub_sequence_number": 1}, "sub_sequence_number w"),
-        ({"start": "AT_TIMESTAMP"}, "start 'AT_TIMESTAMP' is neither"),
-        ({"shard_id": S1}, "a shard is named twice"),
-        ({"ended": "yes"}, "Expected `bool`"),
-        ({"end": True}, "unknown field `end`"),
-    ],
-)
-def test_invalid_positions_are_refused(changes: dict[str, Any], text: str) -> None:
-    shards = [{"shard_id": S0, "sequence_number": "1", **changes}, {"shard_id": S1}]
-    stream = {"stream_arn": ORDERS, "stream_created_at": 1.0, "shards": shards}
-    file = {"kind": "kinesumer-positions", "version": 1, "streams": [stream]}
-    content = json.dumps({**file, "app": "a", "exported_at": "2026-01-31T12:00:00Z"})
-    with pytest.raises(ConfigurationError, match=text):
-        decode(content.encode()).streams[0].resume_points()
 
 
 def test_positions_of_a_recreated_stream_are_refused(
