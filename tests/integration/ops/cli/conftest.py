@@ -111,8 +111,12 @@ def report(result: Result, status: int = 0) -> Any:
     return json.loads(result.stdout)
 
 
-def error_text(result: Result) -> str:
-    """Return a failed command's error: a single line without names of Python."""
+def error_text(result: Result, status: int | None = None) -> str:
+    """Return a failed command's error: a single line without names of Python.
+
+    If ``status`` is given, check that it is the exit status.
+    """
+    assert status in (None, result.exit_code), result.output
     lines = result.stderr.strip().splitlines()
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: ")

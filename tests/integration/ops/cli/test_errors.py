@@ -59,8 +59,7 @@ def test_telemetry_without_its_extra_names_the_extra(
 
     monkeypatch.setattr(builtins, "__import__", missing)
     result = run("consume", "s", "--app=a", "--metrics-console")
-    assert result.exit_code == 2
-    assert "pip install 'kinesumer[otel]'" in error_text(result)
+    assert "pip install 'kinesumer[otel]'" in error_text(result, 2)
 
 
 @pytest.mark.parametrize("command", ["local", "demo"])
@@ -72,9 +71,7 @@ def test_the_embedded_aws_without_its_extra_names_the_extra(
         "kinesumer.testing.trial.demo",
     ):
         monkeypatch.setattr(f"{module}.find_spec", lambda _: None)
-    result = run(command)
-    assert result.exit_code == 2
-    assert "pip install 'kinesumer[local]'" in error_text(result)
+    assert "pip install 'kinesumer[local]'" in error_text(run(command), 2)
 
 
 # --- streams, tables and permissions --------------------------------------------------
@@ -141,8 +138,8 @@ def test_a_missing_resource_is_named(aws: EmbeddedAws, run: Run) -> None:
     role = aws.create_role("reader", account=OTHER, external_id="right").arn
     for arguments, error in MISSING:
         result = run(*arguments.replace("ROLE", role).split())
-        assert result.exit_code == 1
-        assert error_text(result).startswith(f"error: {error.replace('ROLE', role)}")
+        expected = f"error: {error.replace('ROLE', role)}"
+        assert error_text(result, 1).startswith(expected)
 
 
 def test_a_table_that_cannot_be_a_state_store(aws: EmbeddedAws, run: Run) -> None:
@@ -160,9 +157,7 @@ def test_a_table_that_cannot_be_a_state_store(aws: EmbeddedAws, run: Run) -> Non
     aws.dynamodb("CreateTable", json.dumps(request).encode())
     error = "table other can't be a state store: its keys are id / at, not pk / sk"
     for command in ("init", "status --app=a"):
-        result = run(*command.split(), "--table=other")
-        assert result.exit_code == 1
-        assert error in error_text(result)
+        assert error in error_text(run(*command.split(), "--table=other"), 1)
 
 
 def test_missing_credentials_and_a_missing_region(
@@ -171,19 +166,15 @@ def test_missing_credentials_and_a_missing_region(
     with monkeypatch.context() as patched:
         patched.setenv("AWS_DEFAULT_REGION", "eu-west-1")
         result = run("consume", "s", "--app=a")
-        assert result.exit_code == 1
-        assert "no AWS credentials: set AWS_ACCESS_KEY_ID" in error_text(result)
+        assert "no AWS credentials: set AWS_ACCESS_KEY_ID" in error_text(result, 1)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    result = run("status", "--app=a")
-    assert result.exit_code == 1
-    assert "no AWS region" in error_text(result)
+    assert "no AWS region" in error_text(run("status", "--app=a"), 1)
 
 
 def test_a_stream_named_twice(orders: EmbeddedAws, run: Run) -> None:
     result = run("consume", "orders", ORDERS, "--app", "a")
-    assert result.exit_code == 2
-    assert f"error: stream {ORDERS} is named twice" in error_text(result)
+    assert f"error: stream {ORDERS} is named twice" in error_text(result, 2)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +200,7 @@ def test_a_service_that_cannot_be_reached_is_named_with_its_endpoint(
         if not is_silent:
             silent.close()
         result = run(*command.split())
-    assert result.exit_code == 1
-    error = error_text(result)
+    error = error_text(result, 1)
     assert error.startswith(f"error: {call}")
     assert url in error
     assert error.endswith("; check the endpoint, the region and the network")
@@ -222,8 +212,7 @@ def test_a_seek_into_the_future_says_both_times(
 ) -> None:
     future = (datetime.now(UTC) + timedelta(days=35)).replace(microsecond=0)
     result = run("seek", "--app=a", "--all", "--yes", "--to", future.isoformat())
-    assert result.exit_code == 2
-    error = error_text(result)
+    error = error_text(result, 2)
     assert f"the start {future:%Y-%m-%dT%H:%M:%SZ} is in the future" in error
     assert "because Kinesis's time is 2" in error
 

@@ -139,6 +139,5 @@ def test_a_port_in_use_is_wrong_use(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         result = run(*arguments.format(port).split())
-    assert result.exit_code == 2
-    assert problem in error_text(result)
+    assert problem in error_text(result, 2)
     assert port in result.stderr
