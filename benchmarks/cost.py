@@ -17,18 +17,16 @@ import asyncio
 import random
 import time
 from contextlib import nullcontext
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from benchmarks.fleet import fleet, producing
 from benchmarks.report import Report
-from kinesumer import Config, Kinesumer, Start, Stream
-from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
+from kinesumer import Config, Stream
 from kinesumer.testing.simulation.event_loop import VirtualLoop
+from tests.support import world
 
 if TYPE_CHECKING:
     from kinesumer.testing import EmbeddedAws
-    from kinesumer.testing.memory import MemorySource
 
 SLACK = 1.05
 READS = {(100, 1000): 814}  # expected read units a minute, by clients and shards
@@ -137,25 +135,21 @@ def in_memory(clients: int, shards: int) -> tuple[Bill, Bill]:
     return loop.run(World(loop, shards).measure(clients))
 
 
-class World:
+class World(world.World):
     """A store, some streams, and clients that consume them."""
 
     def __init__(self, loop: VirtualLoop, shards: int, streams: int = 1) -> None:
-        self.clock = loop.services
-        self.store = MemoryStore(self.clock)
-        self.kinesis = MemoryKinesis(self.clock)
+        super().__init__(loop)
         first = self.kinesis.create_stream("orders", shards)
         letters = ARN_LETTERS - len(first.arn) + len("orders")
         names = [f"orders-{n:02}".ljust(letters, "x") for n in range(1, streams)]
         others = [self.kinesis.create_stream(name, shards) for name in names]
         self.streams = {"orders": first, **dict(zip(names, others, strict=True))}
-        self._ids = count()
-        self._active = True
 
     async def measure(self: Self, clients: int) -> tuple[Bill, Bill]:
         """Return the use per minute while all shards are active, then while none is."""
         for number in range(clients):
-            asyncio.ensure_future(self._consume(f"client-{number:03}"))  # noqa: RUF006
+            self._start(f"client-{number:03}")
         producer = asyncio.ensure_future(self._produce())
         active = await self._window()
         producer.cancel()
@@ -163,12 +157,12 @@ class World:
 
     async def measure_heartbeats(self, assignor: Any) -> HeartbeatCost:
         """Return the units of one client's heartbeats once it has measured its load."""
-        asyncio.ensure_future(self._consume("client-000", assignor))  # noqa: RUF006
+        self._start("client-000", assignor)
         producer = asyncio.ensure_future(self._produce())
         await asyncio.sleep(2 * SETTLE_SECONDS)
         producer.cancel()
         bill = await self._window()
-        [row] = self.store.rows("member#app")
+        [row] = self.table.rows(f"member#{world.APP}")
         return HeartbeatCost(bill.write_units * HEARTBEAT / 60, "load" in row)
 
     async def _window(self) -> Bill:
@@ -178,34 +172,20 @@ class World:
         return self._billed().a_minute(before, VIRTUAL_SECONDS)
 
     def _billed(self) -> Bill:
-        usage = self.store.usage
+        usage = self.table.usage
         return Bill(usage.write_units, usage.read_units, usage.requests.total())
 
     async def _produce(self) -> None:
         while True:
             for name, stream in self.streams.items():
                 for shard in stream.open:
-                    self.kinesis.put(name, b"x", "", shard.shard.first_hash)
+                    self.put("x", stream=name, hash_key=shard.shard.first_hash)
             await asyncio.sleep(2.5)
 
-    async def _consume(self, client_id: str, assignor: Any = "range") -> None:
-        async def open_source(stream: Stream) -> MemorySource:
-            return self.kinesis.source(stream.name)
-
-        ports = memory_ports(
-            self.clock,
-            random.Random(client_id),
-            lambda: f"id-{next(self._ids)}",
-            self.store,
-            open_source,
-        )
-        config = Config(assignor=assignor)
-        client = Kinesumer("app", client_id=client_id, config=config, _ports=ports)
+    def _start(self, client_id: str, assignor: Any = "range") -> None:
         # Read rarely to save time: reads don't use the state store.
         streams = [Stream(n, min_read_interval_seconds=2.5) for n in self.streams]
-        async with client:
-            async for _ in client.consume(streams, start=Start.TRIM_HORIZON):
-                pass
+        self.client(client_id, *streams, assignor=assignor)
 
 
 if __name__ == "__main__":
