@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,17 +82,33 @@ async def test_options_of_spark(
     assert any(isinstance(value, ReadOptions) for value in names.values())
 
 
+Process = subprocess.Popen[str]
+Starter = Callable[..., Process]
+
+
 @pytest.fixture
-def processes() -> Iterator[list[subprocess.Popen[str]]]:
-    """Return a list for processes, which are ended after the test."""
-    started: list[subprocess.Popen[str]] = []
-    yield started
+def start() -> Iterator[Starter]:
+    """Start a command, as Popen does. Its process is ended after the test."""
+    started: list[Process] = []
+
+    def call(command: list[str] | str, **options: Any) -> Process:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        started.append(process)
+        return process
+
+    yield call
     for process in started:
         process.kill()
         process.communicate()
 
 
-def first_lines(process: subprocess.Popen[str], count: int) -> list[str]:
+def first_lines(process: Process, count: int) -> list[str]:
     """Return the first lines that a process prints."""
     timer = threading.Timer(PATIENCE_SECONDS, process.kill)
     timer.start()
@@ -109,24 +126,13 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize(("page", "part"), PROGRAMS)
-def test_programs(
-    aws: EmbeddedAws, page: str, part: str, processes: list[subprocess.Popen[str]]
-) -> None:
+def test_programs(aws: EmbeddedAws, page: str, part: str, start: Starter) -> None:
     command = [sys.executable, "-c", snippet(page, part)]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    processes.append(process)
+    process = start(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert all("shardId-" in line for line in first_lines(process, 3))
 
 
-def test_the_quickstart_without_aws(
-    tmp_path: Path, processes: list[subprocess.Popen[str]]
-) -> None:
+def test_the_quickstart_without_aws(tmp_path: Path, start: Starter) -> None:
     """The commands need only the installed package."""
     page = (ROOT / "docs" / "quickstart.md").read_text()
     section = page.partition("## Without AWS")[2].partition("\n## ")[0]
@@ -146,27 +152,14 @@ def test_the_quickstart_without_aws(
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
-
-    def start(command: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            f"exec {command}",
-            shell=True,
-            env=environment,
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        processes.append(process)
-        return process
-
-    local = start(serve.replace("--port 4567", "--port 0"))
+    run = partial(start, shell=True, env=environment, cwd=tmp_path)
+    local = run(f"exec {serve.replace('--port 4567', '--port 0')}")
     for line in first_lines(local, 6):
         name, _, value = line.removeprefix("export ").strip().partition("=")
         environment[name] = value
     produce, consume = others
-    start(produce)
-    found = first_lines(start(consume), 100)
+    run(f"exec {produce}")
+    found = first_lines(run(f"exec {consume}"), 100)
     assert len(set(found)) == 100
 
 

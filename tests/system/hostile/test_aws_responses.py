@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
+import msgspec
 import pytest
 
 from kinesumer.aws.dynamodb import open_store
@@ -114,11 +114,8 @@ def spoiled(seed: int) -> tuple[str, bytes]:
     else:
         holder[name] = chance.choice(VALUES)
     # A source also reads answers in CBOR.
-    return operation, chance.choice([json_encoded, encode])(answer)
-
-
-def json_encoded(answer: Any) -> bytes:
-    return json.dumps(answer).encode()
+    encoders: list[Callable[[Any], bytes]] = [msgspec.json.encode, encode]
+    return operation, chance.choice(encoders)(answer)
 
 
 def _values(value: Any) -> Iterator[tuple[Any, Any]]:

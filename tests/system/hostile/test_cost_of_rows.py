@@ -61,11 +61,6 @@ def parts(count: int) -> str:
     return ",".join(f"0:{2 * n:x}-{2 * n:x}" for n in range(count))
 
 
-def member_with_range(text: str) -> MemberRow:
-    """Return the member whose row has this range."""
-    return rows.read_member({**MEMBER, "range": text})
-
-
 # --- loads ---
 
 
@@ -118,7 +113,7 @@ def test_the_work_of_a_range_is_linear_in_its_parts() -> None:
         held = {ShardKey(ARN, f"shard-{n}"): 4 * n for n in range(count)}
 
         def use() -> None:
-            member = member_with_range(text)
+            member = rows.read_member({**MEMBER, "range": text})
             assert member.range is not None
             claims.to_release(held, member.range, {}, 0.0, 1.0)
             planned = {"c1": Assignment(0, member.range, frozenset())}

@@ -65,7 +65,7 @@ def test_pause_seek_and_reset_without_clients(
     place = stream["shards"][0]["from"]
     refused = run("seek", *at, "--to=2h")
     assert (refused.exit_code, "pass --yes" in refused.stderr) == (2, True)
-    asked = refused_of(run, *at)
+    asked = run("seek", *at, "--to=TRIM_HORIZON").stdout
     assert "2 shards to TRIM_HORIZON\n  now at the tip; re-reads 10 records" in asked
     again = report(run("seek", *at, "--to=LATEST", "--dry-run", "--json"))
     assert again["streams"][0]["shards"] == stream["shards"]
@@ -77,11 +77,6 @@ def test_pause_seek_and_reset_without_clients(
     assert f"  {SHARDS[0]}\n" in back
     assert back.endswith("moved 1 shard\n")
     _reset(run, same)
-
-
-def refused_of(run: Run, *at: str) -> str:
-    """Return the output of a seek that asks in vain for confirmation."""
-    return run("seek", *at, "--to=TRIM_HORIZON").stdout
 
 
 def _reset(run: Run, same: dict[str, Any]) -> None:
