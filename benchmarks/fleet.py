@@ -18,7 +18,7 @@ from benchmarks.http_server import TLS_DIRECTORY, served
 from kinesumer.testing import EmbeddedAws, background
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 PATIENCE_SECONDS = 60.0
@@ -109,15 +109,31 @@ def producing(
 
     The intervals and keys are random. A record's data is the time of its put.
     """
-    stop, names, draw = threading.Event(), list(streams), random.Random(1)
+    names, draw = list(streams), random.Random(1)
 
-    def produce() -> None:
+    def put() -> float:
+        share = draw.expovariate(1.0)
+        aws.put(draw.choice(names), repr(time.time()).encode(), str(draw.random()))
+        return share
+
+    with repeating(put, per_second):
+        yield
+
+
+@contextmanager
+def repeating(work: Callable[[], float], per_second: float) -> Iterator[None]:
+    """Do the work on a thread while the block runs, so that its results add up.
+
+    Their sum grows by ``per_second`` each second.
+    """
+    stop = threading.Event()
+
+    def repeat() -> None:
         due = time.monotonic()
         while not stop.wait(max(0.0, due - time.monotonic())):
-            due += draw.expovariate(per_second)
-            aws.put(draw.choice(names), repr(time.time()).encode(), str(draw.random()))
+            due += work() / per_second
 
-    thread = threading.Thread(target=produce)
+    thread = threading.Thread(target=repeat)
     thread.start()
     try:
         yield

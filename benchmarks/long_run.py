@@ -20,20 +20,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from array import array
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.flatness import MIB, RULE, Trend, trends
-from benchmarks.fleet import Worker
+from benchmarks.fleet import Worker, repeating
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.put_records import Entry, aggregate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 WARM_UP_MINUTES = 10.0
 SAMPLE_SECONDS = 10.0
@@ -169,38 +168,25 @@ class Resharding:
 
 
 class Production:
-    """Puts numbered records at a rate, some of them in KPL aggregates."""
+    """Puts numbered records, some of them in KPL aggregates."""
 
-    def __init__(self, given: Given, per_second: float) -> None:
-        self._given, self._rate = given, per_second
-        self._draw, self._stop = random.Random(2), threading.Event()
-        self._thread = threading.Thread(target=self._run)
+    def __init__(self, given: Given) -> None:
+        self._given, self._draw = given, random.Random(2)
         # The number of user records put so far, which is also the next record's number.
         self.count = 0
 
-    def _run(self) -> None:
-        due = time.monotonic()
+    def put(self) -> int:
+        """Put a record, or an aggregate. Return the number of its user records."""
+        packed = self._draw.random() < AGGREGATED_SHARE
+        size = AGGREGATE_RECORDS if packed else 1
+        key = str(self._draw.random())
+        numbers = range(self.count, self.count + size)
+        users = [Entry(b"%d" % number, key) for number in numbers]
+        data = aggregate(users) if packed else users[0].data
         names, weights = zip(*self._given.streams.items(), strict=True)
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
-            packed = self._draw.random() < AGGREGATED_SHARE
-            size = AGGREGATE_RECORDS if packed else 1
-            due += size / self._rate
-            key = str(self._draw.random())
-            numbers = range(self.count, self.count + size)
-            users = [Entry(b"%d" % number, key) for number in numbers]
-            data = aggregate(users) if packed else users[0].data
-            self._given.aws.put(self._draw.choices(names, weights)[0], data, key)
-            self.count += size
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Produce while the block runs."""
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            self._thread.join()
+        self._given.aws.put(self._draw.choices(names, weights)[0], data, key)
+        self.count += size
+        return size
 
 
 def live(members: Members, reshards: Resharding, given: argparse.Namespace) -> bool:
@@ -279,9 +265,9 @@ def main() -> int:
         aws.create_table("state")
         every = min(SAMPLE_SECONDS, given.minutes)
         each = Given(aws, directory, given.shards, every)
-        production, reshards = Production(each, given.rate), Resharding(each)
+        production, reshards = Production(each), Resharding(each)
         members = Members(each, given.clients, stack)
-        with production.running():
+        with repeating(production.put, given.rate):
             lasted = live(members, reshards, given)
         settle(members, production.count)
     print(f"{reshards.count} reshards, {members.restarts} restarts")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import json
 import os
 import re
@@ -125,45 +124,41 @@ def scaling_query(name: str) -> str:
     return str(rule["metricsQuery"]).replace("<<.LabelMatchers>>", matchers)
 
 
+def ecs_queries() -> list[dict[str, Any]]:
+    """Return the queries of metrics by which ECS scales."""
+    policy = scaling_file("ecs-policy.json")["TargetTrackingScalingPolicyConfiguration"]
+    queries: list[dict[str, Any]] = policy["CustomizedMetricSpecification"]["Metrics"]
+    return queries
+
+
+def ecs_metrics() -> list[dict[str, Any]]:
+    """Return the metrics of the exporter by which ECS scales."""
+    stats = [each["MetricStat"] for each in ecs_queries() if "MetricStat" in each]
+    metrics = [stat["Metric"] for stat in stats]
+    return [each for each in metrics if each["Namespace"] == "kinesumer"]
+
+
 def ecs_dimensions() -> list[dict[str, str]]:
     """Return the dimensions of the exporter's metrics by which ECS scales."""
-    policy = scaling_file("ecs-policy.json")["TargetTrackingScalingPolicyConfiguration"]
-    metrics = policy["CustomizedMetricSpecification"]["Metrics"]
-    stats = [each["MetricStat"]["Metric"] for each in metrics if "MetricStat" in each]
     return [
-        {each["Name"]: each["Value"] for each in stat["Dimensions"]}
-        for stat in stats
-        if stat["Namespace"] == "kinesumer"
+        {each["Name"]: each["Value"] for each in metric["Dimensions"]}
+        for metric in ecs_metrics()
     ]
-
-
-class Unit(configparser.RawConfigParser):
-    """Parses a unit file. Keeps the case of names and all ``Environment`` lines."""
-
-    def __init__(self, text: str, instance: str) -> None:
-        super().__init__(strict=False)
-        self.optionxform = str  # type: ignore[assignment]
-        text = text.replace("%i", instance).replace("%H", socket.gethostname())
-        lines = text.splitlines()
-        start = "Environment="
-        self.environment = dict(
-            line.removeprefix(start).split("=", 1)
-            for line in lines
-            if line.startswith(start)
-        )
-        self.read_string("\n".join(lines))
 
 
 def unit(instance: str) -> Recipe:
     """Return the recipe by which systemd runs an instance of the service."""
-    found = Unit(SERVICE.read_text(), instance)
-    service = found["Service"]
+    text = SERVICE.read_text().replace("%i", instance)
+    text = text.replace("%H", socket.gethostname())
+    settings = [line.split("=", 1) for line in text.splitlines() if "=" in line]
+    given = dict(each.split("=", 1) for name, each in settings if name == "Environment")
+    service = dict(settings)
     assert service["KillSignal"] == "SIGTERM"
     check = ["kinesumer", "health"]
     return Recipe(
-        found.environment["KINESUMER_CLIENT_ID"],
+        given["KINESUMER_CLIENT_ID"],
         _program(shlex.split(service["ExecStart"])),
-        found.environment,
+        given,
         check,
         [*check, "--ready"],
         float("inf"),

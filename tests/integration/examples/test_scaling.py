@@ -16,6 +16,8 @@ from kinesumer.ops.cli.serve import LISTEN, metrics
 from kinesumer.ops.exporter.metrics import GAUGES, GOALS, PREFIX
 from tests.integration.examples.recipes import (
     ecs_dimensions,
+    ecs_metrics,
+    ecs_queries,
     scaling_file,
     scaling_query,
 )
@@ -86,8 +88,7 @@ def test_the_policy_of_ecs_is_for_the_registered_target() -> None:
 
 
 def test_the_expressions_of_ecs_use_its_metrics_and_return_one() -> None:
-    policy = scaling_file("ecs-policy.json")["TargetTrackingScalingPolicyConfiguration"]
-    queries = policy["CustomizedMetricSpecification"]["Metrics"]
+    queries = ecs_queries()
     ids = [each["Id"] for each in queries]
     assert len(set(ids)) == len(ids)
     used = set()
@@ -100,14 +101,7 @@ def test_the_expressions_of_ecs_use_its_metrics_and_return_one() -> None:
 
 
 def test_ecs_uses_each_goal_of_the_exported_metric() -> None:
-    policy = scaling_file("ecs-policy.json")["TargetTrackingScalingPolicyConfiguration"]
-    queries = policy["CustomizedMetricSpecification"]["Metrics"]
-    names = {
-        each["MetricStat"]["Metric"]["MetricName"]
-        for each in queries
-        if each.get("MetricStat", {}).get("Metric", {}).get("Namespace") == "kinesumer"
-    }
-    assert names == {METRIC}
+    assert {each["MetricName"] for each in ecs_metrics()} == {METRIC}
     found = ecs_dimensions()
     assert all(each.keys() == LABELS for each in found)
     assert {each["goal"] for each in found} == set(GOALS)
