@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 import subprocess
 import sys
 import tempfile
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
         Mapping,
     )
 
+_TARGET = re.compile(rb"\r\nx-amz-target: [^\r]*\.(\w+)", re.I)
+_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.I)
 # The directory of a server's certificate and key. Without it, the server has no TLS.
 TLS_DIRECTORY = "BENCHMARK_TLS_DIRECTORY"
 
@@ -38,6 +41,41 @@ async def serve(handle: Callable[[web.BaseRequest], Awaitable[web.Response]]) ->
     _print_url(runner.addresses[0][1], context)
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
+
+
+class Requests(asyncio.Protocol):
+    """Receives the requests of one connection."""
+
+    def __init__(self) -> None:
+        self._received = b""
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Store the transport."""
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle the requests that are complete."""
+        self._received += data
+        head, end, rest = self._received.partition(b"\r\n\r\n")
+        length, target = _LENGTH.search(head), _TARGET.search(head)
+        size = int(length[1]) if length else 0
+        if end and len(rest) >= size:
+            assert target is not None
+            self._received = b""
+            self.handle(target[1].decode(), head, rest[:size])
+            self.data_received(rest[size:])
+
+    def handle(self, operation: str, head: bytes, body: bytes) -> None:
+        """Handle a request."""
+        raise NotImplementedError
+
+    def send(self, content_type: str, body: bytes) -> None:
+        """Send an answer."""
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b"
+            % (content_type.encode(), len(body), body)
+        )
 
 
 @asynccontextmanager

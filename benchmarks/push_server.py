@@ -13,10 +13,10 @@ import json
 import logging
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.canned_server import JSON, Canned
-from benchmarks.http_server import listening
+from benchmarks.http_server import Requests, listening
 from benchmarks.pages import Layout, numbered
 from kinesumer.testing.kinesis.subscription import encode_frame
 
@@ -67,28 +67,20 @@ class Pushes(Canned):
         }
 
 
-class Pushing(asyncio.Protocol):
+class Pushing(Requests):
     """One connection."""
 
     def __init__(self, pushes: Pushes) -> None:
+        super().__init__()
         self._pushes = pushes
-        self._received = bytearray()
         self._writable = True
         # What to send as soon as the connection takes it: a generator for each request.
         self._sending: deque[Iterator[bytes]] = deque()
-        self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(WAITING_BYTES)
-
-    def data_received(self, data: bytes) -> None:
-        """Take requests, and send as much as possible."""
-        self._received += data
-        while self._take_request():
-            pass
-        self._send()
+        super().connection_made(transport)
+        self.transport.set_write_buffer_limits(WAITING_BYTES)
 
     def pause_writing(self) -> None:
         """Send nothing for now."""
@@ -106,7 +98,7 @@ class Pushing(asyncio.Protocol):
 
     def _send(self) -> None:
         idle = pieces = 0
-        transport = self._transport
+        transport = self.transport
         while self._writable and idle < len(self._sending):
             if transport.is_closing():
                 return
@@ -121,33 +113,18 @@ class Pushing(asyncio.Protocol):
                 transport.write(piece)
                 pieces += 1
 
-    def _take_request(self) -> bool:
-        end = self._received.find(b"\r\n\r\n") + 4
-        if end < 4:
-            return False
-        head = self._received[:end].decode().lower()
-        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:-2])
-        stop = end + int(fields.get("content-length", 0))
-        if len(self._received) < stop:
-            return False
-        operation = self._received[:end].decode().partition("Kinesis_20131202.")[2]
-        operation = operation.partition("\r")[0]
-        given = json.loads(self._received[end:stop] or b"{}")
-        del self._received[:stop]
+    def handle(self, operation: str, head: bytes, body: bytes) -> None:
+        """Answer a call, or begin to send events."""
         if operation == "SubscribeToShard":
-            self._transport.write(
+            self.transport.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: application/vnd.amazon.eventstream"
                 b"\r\ntransfer-encoding: chunked\r\n\r\n"
             )
             self._sending.append(self._chunks())
-            return True
-        body = self._pushes.answer(operation, given)
-        self._transport.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
-            % (JSON.encode(), len(body))
-            + body
-        )
-        return True
+            self._send()
+            return
+        answer = self._pushes.answer(operation, json.loads(body or b"{}"))
+        self.send(JSON, answer)
 
     def _chunks(self) -> Iterator[bytes]:
         number = 0

@@ -10,7 +10,6 @@ For each line of standard input, the server prints its calls so far as JSON.
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from collections import Counter, defaultdict
@@ -18,7 +17,7 @@ from collections import Counter, defaultdict
 import msgspec
 
 from benchmarks.canned_server import JSON, Canned
-from benchmarks.http_server import listening
+from benchmarks.http_server import Requests, listening
 from kinesumer.testing.embedded_aws.gateway import from_json, to_json
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR
 
@@ -29,8 +28,6 @@ RECORD = (
     b'"PartitionKey":"key"}'
 )
 FIRST = 10**40
-_TARGET = re.compile(rb"\r\nx-amz-target: [^\r]*\.(\w+)", re.I)
-_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.I)
 
 
 class Calls(msgspec.Struct):
@@ -97,51 +94,32 @@ class ShardsServer(Canned):
         return {"ShardIterator": f"{given['ShardId']}/{number:0200}"}
 
 
-class ServerConnection(asyncio.Protocol):
-    """Receives the requests of one connection, one at a time."""
+class ServerConnection(Requests):
+    """Answers the requests of one connection after the latency."""
 
     def __init__(self, server: ShardsServer) -> None:
+        super().__init__()
         self._server = server
-        self._received = b""
-        self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        super().connection_made(transport)
         self._server.connections += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""
         self._server.connections -= 1
 
-    def data_received(self, data: bytes) -> None:
-        """Answer the request after the latency, when it is complete."""
-        self._received += data
-        head, end, body = self._received.partition(b"\r\n\r\n")
-        if not end:
-            return
-        target, length = _TARGET.search(head), _LENGTH.search(head)
-        assert target is not None
-        assert length is not None
-        if len(body) < int(length[1]):
-            return
-        self._received = b""
+    def handle(self, operation: str, head: bytes, body: bytes) -> None:
+        """Answer a request in its own format."""
         content_type = JSON
         if CBOR.encode() in head:
             content_type, body = CBOR, to_json(body)
-        answer = self._server.answer(target[1].decode(), body)
+        answer = self._server.answer(operation, body)
         if content_type == CBOR:
             answer = from_json(answer)
-        loop = asyncio.get_running_loop()
         wait = self._server.latency_seconds
-        loop.call_later(wait, self._send, content_type.encode(), answer)
-
-    def _send(self, content_type: bytes, answer: bytes) -> None:
-        self._transport.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s"
-            % (content_type, len(answer), answer)
-        )
+        asyncio.get_running_loop().call_later(wait, self.send, content_type, answer)
 
 
 async def main(rate: float, latency_seconds: float) -> None:

@@ -18,8 +18,8 @@ class Until:
         self.enough = asyncio.Event()
         self._count = count
 
-    async def __call__(self, item: Any) -> None:
-        self.seen.append(item)
+    async def __call__(self, *items: Any) -> None:
+        self.seen.append(items[0] if len(items) == 1 else items)
         if len(self.seen) >= self._count:
             self.enough.set()
 

@@ -178,25 +178,13 @@ async def test_calls_of_a_producer(
     assert kinesumer_aws.journal.count("kinesis", "PutRecords") == requests
 
 
-class Charge:
-    """User code for the examples of decoded records."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, float]] = []
-        self.enough = asyncio.Event()
-
-    async def __call__(self, customer: str, total: float) -> None:
-        self.seen.append((customer, total))
-        self.enough.set()
-
-
 ORDER = b'{"customer": "ann", "total": 7}'
 
 
 async def test_records_with_decoded_values(kinesumer_aws: EmbeddedAws) -> None:
     kinesumer_aws.create_stream("orders")
     kinesumer_aws.put("orders", ORDER, "key")
-    charge = Charge()
+    charge = Until()
     text = snippet("docs/decoding.md", "class Order")
     await play(text, {"charge": charge}, charge.enough)
     assert charge.seen == [("ann", 7.0)]
@@ -206,7 +194,7 @@ async def test_records_with_schemas(
     kinesumer_aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinesumer_aws.create_stream("orders")
-    charge = Charge()
+    charge = Until()
     names: dict[str, Any] = {"charge": charge}
     text = snippet("docs/schemas.md", "AvroDecoder(SCHEMA")
     exec(text.partition("decode =")[0], names)
@@ -244,7 +232,7 @@ async def test_records_that_cannot_be_decoded(
     kinesumer_aws.create_stream("orders")
     for data in (b"no JSON", ORDER):
         kinesumer_aws.put("orders", data, "key")
-    charge, aside = Charge(), []
+    charge, aside = Until(), []
 
     async def put_aside(record: Record, error: Exception) -> None:
         aside.append(record.data)
