@@ -10,8 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kinesumer.aws.streams import decode_shards
 from kinesumer.config import Config
-from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import operator_context
 from kinesumer.ops.migration.kcl import Item, KclLeaseTable, LeaseWrite
 from kinesumer.runtime.context import ClientContext
@@ -23,14 +23,10 @@ from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.clock import StillClock
 
-
-def _fixture(name: str) -> Any:
-    return json.loads((Path(__file__).parent / name).read_text())
-
-
+HERE = Path(__file__).parent
 # Streams with their records, and lease tables that KCL 3.5.1 for Java wrote.
-FIXTURE: dict[str, Any] = _fixture("kcl-3.5.1.json")
-VERSIONS: dict[str, Any] = _fixture("kcl-versions.json")
+FIXTURE: dict[str, Any] = json.loads((HERE / "kcl-3.5.1.json").read_text())
+VERSIONS: dict[str, Any] = json.loads((HERE / "kcl-versions.json").read_text())
 """What KCL 1.15.1, 2.6.0 and 3.5.1 wrote for three similar streams. Each of them had
 prepared a checkpoint, but hadn't made it."""
 ACCOUNT = "000000000000"
@@ -105,39 +101,21 @@ def leases(table: str, **changes: dict[str, Any]) -> MemoryLeases:
 
 
 def _stream(fixture: dict[str, Any]) -> Stream:
-    created, numbers = fixture["created"], FixtureNumbers()
+    created, numbers = fixture["created"], GrowingNumbers()
+    numbers.first = 0  # AWS has numbered the records
     stream = Stream(fixture["arn"], 0, created, UNTHROTTLED, numbers=numbers)
     stream.status, stream.next_number = "ACTIVE", 10**57
-    for serial, listed in enumerate(fixture["shards"]):
-        shard = _shard(listed, serial)
-        shard.log = [
-            StoredRecord(number, b64decode(data), "p", fixture["created"] + 60)
-            for number, data in fixture["records"][listed["ShardId"]]
+    listing = json.dumps({"Shards": fixture["shards"]}).encode()
+    for serial, shard in enumerate(decode_shards(listing)[0]):
+        listed = fixture["shards"][serial]["SequenceNumberRange"]
+        first = listed["StartingSequenceNumber"]
+        made = MemoryShard(shard, serial, first, 0.0, UNTHROTTLED)
+        made.closed_at = 0.0 if shard.closed else None
+        made.log = [
+            StoredRecord(number, b64decode(data), "p", created + 60)
+            for number, data in fixture["records"][shard.shard_id]
         ]
-        stream.shards[listed["ShardId"]] = shard
+        stream.shards[shard.shard_id] = made
         if not shard.closed:
-            stream.open.append(shard)
+            stream.open.append(made)
     return stream
-
-
-class FixtureNumbers(GrowingNumbers):
-    """Numbers of records that AWS has numbered."""
-
-    first: int = 0
-
-
-def _shard(listed: dict[str, Any], serial: int) -> MemoryShard:
-    keys, numbers = listed["HashKeyRange"], listed["SequenceNumberRange"]
-    parent = listed.get("ParentShardId")
-    ending = numbers.get("EndingSequenceNumber")
-    first = numbers["StartingSequenceNumber"]
-    description = Shard(
-        listed["ShardId"],
-        int(keys["StartingHashKey"]),
-        int(keys["EndingHashKey"]),
-        (parent,) if parent else (),
-        ending,
-    )
-    made = MemoryShard(description, serial, first, 0.0, UNTHROTTLED)
-    made.closed_at = None if ending is None else 0.0
-    return made
