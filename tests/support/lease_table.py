@@ -24,12 +24,6 @@ def put(aws: EmbeddedAws, *items: dict[str, Any], table: str = STATE_STORE) -> N
         aws.dynamodb("PutItem", json.dumps(request).encode())
 
 
-def scan(aws: EmbeddedAws, table: str = STATE_STORE) -> list[dict[str, Any]]:
-    body = json.dumps({"TableName": table}).encode()
-    items: list[dict[str, Any]] = aws.dynamodb("Scan", body)["Items"]
-    return items
-
-
 def create(aws: EmbeddedAws, *items: dict[str, Any]) -> None:
     """Create the lease table and fill it."""
     definition = {
@@ -43,7 +37,8 @@ def create(aws: EmbeddedAws, *items: dict[str, Any]) -> None:
 
 
 def rows(aws: EmbeddedAws) -> dict[str, Any]:
-    return {item["leaseKey"]["S"]: item for item in scan(aws, LEASES)}
+    items = aws.dynamodb("Scan", json.dumps({"TableName": LEASES}).encode())["Items"]
+    return {item["leaseKey"]["S"]: item for item in items}
 
 
 def delete(aws: EmbeddedAws, key: str) -> None:

@@ -89,13 +89,19 @@ def test_only_an_affected_client_may_end_and_names_the_row(seed: int) -> None:
     in_virtual_time(change_rows_of_a_fleet)(seed=seed)
 
 
+async def fleet(world: World, *names: str) -> dict[str, Client]:
+    """Start clients that share the five shards of two streams."""
+    world.kinesis.create_stream("orders", 3)
+    world.kinesis.create_stream("payments", 2)
+    clients = {name: world.client(name, "orders", "payments") for name in names}
+    await world.until(lambda: sum(len(c.held) for c in clients.values()) == 5)
+    return clients
+
+
 async def change_rows_of_a_fleet(world: World, seed: int) -> None:
     """Change rows of three clients, then start a fourth client."""
     chance = random.Random(seed)
-    world.kinesis.create_stream("orders", 3)
-    world.kinesis.create_stream("payments", 2)
-    clients = {n: world.client(n, "orders", "payments") for n in ("c1", "c2", "c3")}
-    await world.until(lambda: sum(len(c.held) for c in clients.values()) == 5)
+    clients = await fleet(world, "c1", "c2", "c3")
     touched: set[Key] = set()
     for _ in range(chance.choice([1, 1, 3, 8])):
         touched.add(change_row(world, chance))
@@ -132,11 +138,7 @@ def test_read_only_commands_report_any_rows(seed: int) -> None:
 
 async def read_changed_rows(world: World, seed: int) -> None:
     chance = random.Random(seed)
-    world.kinesis.create_stream("orders", 3)
-    world.kinesis.create_stream("payments", 2)
-    clients = [world.client(name, "orders", "payments") for name in ("c1", "c2")]
-    await world.until(lambda: sum(len(c.held) for c in clients) == 5)
-    for client in clients:
+    for client in (await fleet(world, "c1", "c2")).values():
         client.kill()
     before = await read_snapshot(world.table, APP)
     for _ in range(chance.choice([1, 3, 10, 30])):
