@@ -205,12 +205,7 @@ class KinesisSource(PollingSource):
         refuses one of the records, and thus stores none.
         """
         arguments = {"Records": records, **self._named}
-        # The AWS client gets this sample only to select the endpoint, so one small
-        # record is enough.
-        sample = {"Records": [{"Data": b"", "PartitionKey": "-"}], **self._named}
-        answer = await self._call(
-            PUT, partial(self._direct.call, PUT, arguments, sample)
-        )
+        answer = await self._call(PUT, partial(self._direct.call, PUT, arguments))
         return decode_results(answer.body, len(records))
 
     @property
@@ -227,7 +222,7 @@ class KinesisSource(PollingSource):
     async def require_direct_calls(self, consumer_arn: str) -> None:
         """Raise ConfigurationError if the user's settings prevent subscriptions."""
         arguments: dict[str, object] = {"ConsumerARN": consumer_arn}
-        call = partial(self._direct.require_subscriptions, arguments)
+        call = partial(self._direct.subscription_route, arguments)
         await self._call(SUBSCRIBE, call)
 
     async def call_of_consumer(

@@ -25,7 +25,12 @@ from kinesumer.aws.errors import foreign, refusal
 from kinesumer.aws.http.connection import Answer
 from kinesumer.aws.http.event_stream import EventStream, EventStreamPool, RefusedError
 from kinesumer.aws.http.pool import Address, client_context
-from kinesumer.aws.http.sigv4 import CONTENT_TYPE, Destination, SignedRequest, Signer
+from kinesumer.aws.http.sigv4 import (
+    CONTENT_TYPE,
+    Destination,
+    Signer,
+    encode_request,
+)
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.ports import Reservation
 from kinesumer.runtime.failure_log import logger
@@ -37,6 +42,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SUBSCRIBE = "SubscribeToShard"
+# The arguments of these calls in the request by which the AWS client selects the
+# endpoint: one small record is enough.
+SAMPLES: dict[str, dict[str, object]] = {
+    "PutRecords": {"Records": [{"Data": b"", "PartitionKey": "-"}]},
+    SUBSCRIBE: {"ShardId": "shardId-0", "StartingPosition": {"Type": "LATEST"}},
+}
 LARGE_BYTES = 1 << 20
 # The key under which ``Service.keep_body()`` adds the body to botocore's result.
 BODY = "kinesumer.body"
@@ -115,41 +126,32 @@ class Route:
         return answer
 
     async def sign(
-        self, target: str, body: bytes, now: float, content_type: str = CONTENT_TYPE
-    ) -> SignedRequest:
-        """Return a signed request. ``now`` is in seconds since 1970."""
+        self, target: str, body: bytes, content_type: str
+    ) -> tuple[str, bytes]:
+        """Return a signed request, after the id of the keys that signed it."""
         keys = await self._opened.credentials.get_frozen_credentials()
-        headers = self._signer.headers(keys, target, body, now, content_type)
+        headers = self._signer.headers(keys, target, body, time.time(), content_type)
         headers["user-agent"] = self._user_agent
-        return SignedRequest(self._path, headers, body)
+        return keys.access_key, encode_request(self._path, headers, body)
 
 
 class DirectCalls:
     """Makes the calls of one client directly. See the module's docstring."""
 
-    def __init__(
-        self,
-        opened: OpenClient | PlainClient,
-        service: Service,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._opened, self._service, self._now = opened, service, now
+    def __init__(self, opened: OpenClient | PlainClient, service: Service) -> None:
+        self._opened, self._service = opened, service
         self._routes: dict[tuple[str, object], Route | None] = {}
 
     async def call(
         self,
         operation: str,
         arguments: dict[str, object],
-        sample: dict[str, object] | None = None,
         reservation: Reservation | None = None,
         *,
         in_cbor: bool = False,
     ) -> Answer:
-        """Return a response. Raise the same errors as the AWS client.
-
-        The AWS client gets ``sample`` instead of the arguments to select the endpoint.
-        """
-        route = await self._route(operation, arguments, sample)
+        """Return a response. Raise the same errors as the AWS client."""
+        route = await self._route(operation, arguments)
         if route is None:
             # The AWS client doesn't tell the size of a response before it has arrived.
             if reservation is not None and not reservation.covers(None):
@@ -174,9 +176,9 @@ class DirectCalls:
         target, keys = f"{self._service.target}.{operation}", self._opened.keys
         is_repeated = False
         while True:
-            request = await route.sign(target, body, self._now(), content_type)
+            key_id, request = await route.sign(target, body, content_type)
             try:
-                answer = await send(request.encode())
+                answer = await send(request)
             except RefusedError as refused:
                 error = refusal(operation, refused.status, refused.body)
             except OSError as broken:
@@ -186,19 +188,17 @@ class DirectCalls:
                 if not keys.works:
                     keys.accept()
                 return answer
-            if is_repeated or not await keys.replaces(error, request.key_id):
+            if is_repeated or not await keys.replaces(error, key_id):
                 raise error
             is_repeated = True
 
     async def _route(
-        self,
-        operation: str,
-        arguments: dict[str, object],
-        sample: dict[str, object] | None = None,
+        self, operation: str, arguments: dict[str, object]
     ) -> Route | None:
         key = (operation, arguments.get("StreamARN") or arguments.get("ConsumerARN"))
         if key not in self._routes:
-            self._routes[key] = await self._find_route(operation, sample or arguments)
+            few = arguments | SAMPLES.get(operation, {})
+            self._routes[key] = await self._find_route(operation, few)
         return self._routes[key]
 
     async def _find_route(
@@ -273,12 +273,8 @@ class DirectCalls:
 class KinesisCalls(DirectCalls):
     """Makes the calls of one Kinesis client directly, and subscribes to shards."""
 
-    def __init__(
-        self,
-        opened: OpenClient | PlainClient,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        super().__init__(opened, KINESIS, now)
+    def __init__(self, opened: OpenClient | PlainClient) -> None:
+        super().__init__(opened, KINESIS)
 
     async def subscribe(
         self, pool: EventStreamPool, arguments: dict[str, object]
@@ -288,18 +284,14 @@ class KinesisCalls(DirectCalls):
         Raise the same errors as the AWS client, and ConfigurationError if the user's
         settings do not permit direct calls.
         """
-        route = await self._subscription_route(arguments)
+        route = await self.subscription_route(arguments)
         send = partial(pool.open, route.address)
         return await self._send_signed(
             route, SUBSCRIBE, _encode(arguments), CONTENT_TYPE, send
         )
 
-    async def require_subscriptions(self, arguments: dict[str, object]) -> None:
-        """Raise ConfigurationError if the user's settings prevent ``subscribe()``."""
-        sample = {"ShardId": "shardId-0", "StartingPosition": {"Type": "LATEST"}}
-        await self._subscription_route({**arguments, **sample})
-
-    async def _subscription_route(self, arguments: dict[str, object]) -> Route:
+    async def subscription_route(self, arguments: dict[str, object]) -> Route:
+        """Return the route of ``subscribe()``, or raise ConfigurationError."""
         route = await self._route(SUBSCRIBE, arguments)
         if route is None:
             raise ConfigurationError(

@@ -48,24 +48,12 @@ class Destination(NamedTuple):
         return quote(normalize_url_path(path), safe="/~")
 
 
-class SignedRequest(NamedTuple):
-    """A signed POST request."""
-
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def key_id(self) -> str:
-        """The id of the keys that signed the request."""
-        return self.headers["authorization"].partition("=")[2].partition("/")[0]
-
-    def encode(self) -> bytes:
-        """Return the request as HTTP/1.1 sends it."""
-        lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
-        size = len(self.body)
-        head = f"POST {self.path} HTTP/1.1\r\n{lines}content-length: {size}\r\n\r\n"
-        return head.encode() + self.body
+def encode_request(path: str, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return a POST request as HTTP/1.1 sends it."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    size = len(body)
+    head = f"POST {path} HTTP/1.1\r\n{lines}content-length: {size}\r\n\r\n"
+    return head.encode() + body
 
 
 class Signer:

@@ -34,8 +34,7 @@ from kinesumer.testing.kinesis.operations import (
     require_distribution,
 )
 from kinesumer.testing.kinesis.service import Caller, stream_arn
-from kinesumer.testing.kinesis.shards import hash_key
-from kinesumer.testing.kinesis.streams import AUTO, BY_KEY, Stream
+from kinesumer.testing.kinesis.streams import BY_KEY, Stream
 from kinesumer.wire.rows import DEFINITION
 
 DEFAULT_REGION = "us-east-1"
@@ -252,12 +251,8 @@ class EmbeddedAws:
         The explicit hash key has priority over the partition key. Without both, the
         hash key is 0. With AUTO, no key selects the shard.
         """
-        routed = explicit_hash_key or 0
-        if explicit_hash_key is None and partition_key is not None:
-            routed = hash_key(partition_key)
         with self._opened(stream) as (target, now):
-            is_auto = target.distribution == AUTO
-            shard = target.next_in_turn() if is_auto else target.route(routed)
+            shard = target.choose(partition_key, explicit_hash_key)
             return shard.shard_id, target.append(shard, data, partition_key, now)
 
     def split(self, stream: str, shard_id: str, at: int | None = None) -> None:

@@ -18,7 +18,6 @@ from kinesumer.testing.kinesis.shards import (
     Shard,
     StoredRecord,
     child_description,
-    hash_key,
 )
 from kinesumer.testing.kinesis.streams import AUTO, Stream
 
@@ -180,7 +179,9 @@ def _try(stream: Stream, record: rq.Entry, now: float) -> dict[str, str]:
 
 
 def _put(stream: Stream, record: rq.Entry | rq.PutRecord, now: float) -> dict[str, str]:
-    shard = _place(stream, record.partition_key, record.explicit_hash_key)
+    explicit = record.explicit_hash_key
+    hash_key = None if explicit is None else int(explicit)
+    shard = stream.choose(record.partition_key, hash_key)
     size = _size(record.data, record.partition_key)
     if shard.throttles_write(size, now):
         raise _rate_exceeded(stream, shard)
@@ -190,16 +191,6 @@ def _put(stream: Stream, record: rq.Entry | rq.PutRecord, now: float) -> dict[st
 
 def _size(data: bytes, key: str | None) -> int:
     return len(data) + len((key or "").encode())
-
-
-def _place(stream: Stream, key: str | None, explicit_hash_key: str | None) -> Shard:
-    """Return the shard that takes a record."""
-    if stream.distribution == AUTO:
-        return stream.next_in_turn()
-    if explicit_hash_key is not None:
-        return stream.route(int(explicit_hash_key))
-    assert key is not None
-    return stream.route(hash_key(key))
 
 
 def _check(stream: Stream, record: rq.Entry | rq.PutRecord) -> int:

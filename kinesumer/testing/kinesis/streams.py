@@ -12,7 +12,7 @@ from kinesumer.model.streams import HASH_KEYS
 from kinesumer.model.streams import Shard as Description
 from kinesumer.testing.kinesis.limits import Bucket, Limits
 from kinesumer.testing.kinesis.requests import in_use, invalid_argument, not_found
-from kinesumer.testing.kinesis.shards import Shard, StoredRecord
+from kinesumer.testing.kinesis.shards import Shard, StoredRecord, hash_key
 from kinesumer.testing.kinesis.subscription import Consumer
 
 # The strategies by which a stream distributes records over its shards.
@@ -256,6 +256,17 @@ class Stream:
     def route(self, hash_key: int) -> Shard:
         """Return the open shard that a hash key belongs to."""
         return self.open[bisect_right(self.open, hash_key, key=_first_hash) - 1]
+
+    def choose(self, key: str | None, explicit_hash_key: int | None) -> Shard:
+        """Return the open shard that takes a record. Without keys, the hash key is 0.
+
+        With AUTO, no key selects the shard.
+        """
+        if self.distribution == AUTO:
+            return self.next_in_turn()
+        if explicit_hash_key is None:
+            explicit_hash_key = 0 if key is None else hash_key(key)
+        return self.route(explicit_hash_key)
 
     def next_in_turn(self) -> Shard:
         """Return the open shard that takes the next record of a stream with AUTO."""

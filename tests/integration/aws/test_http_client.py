@@ -120,19 +120,6 @@ def _scope(authorization: str) -> list[str]:
     return [key, *scope]
 
 
-async def test_a_proxy_of_the_environment_is_used(
-    aws: AwsStub, environment: pytest.MonkeyPatch
-) -> None:
-    environment.setenv("http_proxy", aws.url)
-    environment.setenv("no_proxy", "")
-    environment.setenv("AWS_ENDPOINT_URL", "http://kinesis.nowhere.invalid")
-    aws.answer("GetRecords", EMPTY)
-    async with ClientFactory() as clients:
-        source = await open_source(clients, Stream("orders"))
-        await source.get_records("x", 10)
-    assert aws.seen[0].headers["Host"] == "kinesis.nowhere.invalid"
-
-
 # --- signed by whom, and when --------------------------------------------------------
 
 
@@ -154,21 +141,6 @@ async def test_what_arrives_is_signed_as_botocore_would_sign_it(
         int(moment.timestamp()),
     )
     assert seen.headers["Authorization"] == expected
-
-
-async def test_each_request_is_signed_for_its_own_moment(aws: AwsStub) -> None:
-    aws.answer("GetRecords", EMPTY)
-    moments = iter([0.0, 86399.9, 86400.0])
-    async with ClientFactory() as clients:
-        opened = await clients.open("kinesis")
-        calls = KinesisCalls(opened, lambda: next(moments))
-        for _ in range(3):
-            await calls.call("GetRecords", POLL)
-    assert [seen.headers["X-Amz-Date"] for seen in aws.seen] == [
-        "19700101T000000Z",
-        "19700101T235959Z",
-        "19700102T000000Z",
-    ]
 
 
 async def test_a_clock_that_is_off_is_waited_for(aws: AwsStub) -> None:
