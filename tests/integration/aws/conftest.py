@@ -51,10 +51,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def stub() -> AsyncIterator[AwsStub]:
     """Start one server for all tests of a module."""
-    stub = AwsStub()
-    await stub.start()
-    yield stub
-    await stub.stop()
+    async with AwsStub() as stub:
+        yield stub
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs
 
 from aiohttp import web
@@ -40,7 +40,7 @@ class AwsStub:
         self.refused_keys: dict[str, str] = {}
         self._runner: web.ServerRunner | None = None
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         """Listen on a free port."""
         self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
         await self._runner.setup()
@@ -48,17 +48,18 @@ class AwsStub:
         await site.start()
         host, port = self._runner.addresses[0][:2]
         self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop listening."""
+        if self._runner is not None:
+            await self._runner.cleanup()
 
     def reset(self) -> None:
         """Forget all requests and answers, so that another test can use the server."""
         self.seen.clear()
         self._answers.clear()
         self.refused_keys.clear()
-
-    async def stop(self) -> None:
-        """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     def answer(self, operation: str, body: object, status: int = 200) -> None:
         """Answer an operation with this body as JSON."""
@@ -192,7 +193,7 @@ class AwsStub:
         target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         body: dict[str, Any] = {}
         if request.method == "GET":  # an agent of credentials, or SSO
-            target = request.path
+            target, body = request.path, dict(request.query)
         elif target:
             body = json.loads(text) if text else decoded(await request.read())
         else:

@@ -63,20 +63,6 @@ async def test_closing_leaves_no_task_of_a_subscription(
         assert not served.clients.event_streams._open
 
 
-async def test_tls_connections_receive_into_one_buffer(
-    environment: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async with fan_out_aws(environment, tmp_path, "tls", shards=2) as served:
-        source, pool = await served.source(), served.clients.event_streams
-        for number in range(2):
-            iterator = await source.get_iterator(shard_id(number), Start.TRIM_HORIZON)
-            await source.get_records(iterator, 10)
-        transports: list[Any] = [stream._transport for stream in pool._open]
-        buffers = [each._ssl_protocol.get_buffer(-1).obj for each in transports]
-        assert [buffer is pool._connector.shared for buffer in buffers] == [True] * 2
-        await pool.close()
-
-
 # --- slow readers ---
 
 
@@ -151,16 +137,6 @@ class Receiver:
     async def next(self) -> bytes | None:
         frame = await self.queue.next()
         return None if frame is None else bytes(frame.payload)
-
-
-async def test_a_frame_is_taken_when_all_of_it_has_arrived(world: World) -> None:
-    receiver = Receiver()
-    taking = asyncio.ensure_future(receiver.next())
-    for at in range(len(FIRST)):
-        await asyncio.sleep(0.01)
-        assert not taking.done()
-        receiver.queue.feed(FIRST[at : at + 1])
-    assert await taking == b"first"
 
 
 async def test_nothing_is_received_while_a_frame_waits_or_is_in_use(

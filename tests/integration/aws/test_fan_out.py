@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -219,32 +218,6 @@ async def test_a_proxy_is_refused_at_the_start(
     environment.setenv("NO_PROXY", "")
     with pytest.raises(ConfigurationError, match="direct connections"):
         await served.source()
-
-
-# --- fallback ---
-
-
-async def test_a_client_polls_until_fan_out_is_possible(
-    served: FanOutAws, environment: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "kinesumer")
-    environment.setattr(stream_consumers, "FALLBACK_SECONDS", 0.1)
-    served.aws.deny("kinesis:RegisterStreamConsumer")
-    reader = Reader(await served.source(fan_out_fallback=True))
-    served.put("polled")
-    await reader.until(1)
-    assert not any(reader.modes)
-    while served.aws.journal.count("kinesis", "RegisterStreamConsumer") < 3:
-        await reader.change()
-    served.aws.allow()
-    while not any(reader.modes):
-        await reader.change()
-    served.put("pushed")
-    assert await reader.until(2) == ["polled", "pushed"]
-    told = [record.getMessage() for record in caplog.records]
-    assert len([text for text in told if "polling instead of fan-out" in text]) == 1
-    assert len([text for text in told if "by fan-out" in text]) == 1
-    await reader.stop()
 
 
 def is_trying() -> bool:

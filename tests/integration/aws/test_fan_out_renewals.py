@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import pairwise
 
 import pytest
@@ -262,6 +263,7 @@ def tries(calls: ScriptedCalls) -> int:
 async def test_a_client_that_polls_tries_fan_out_once_in_each_interval(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "kinesumer")
     calls = ScriptedCalls()
     calls.answers.extend([DENIED] * 3)
     reader = Subscriber(calls, falls_back=True)
@@ -285,6 +287,9 @@ async def test_a_client_that_polls_tries_fan_out_once_in_each_interval(
     page = await reader.read(iterator, event("a"))
     assert texts(page) == ["a"]
     assert reader.source.fan_out() == FanOutUse("billing")
+    polls, pushes = caplog.messages
+    assert "polling instead of fan-out with consumer billing" in polls
+    assert "reading by fan-out with consumer billing again" in pushes
 
 
 async def test_reads_go_on_while_fan_out_is_tried_once(world: World) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kinesumer.aws import session
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import parse_stream_name
@@ -267,16 +266,6 @@ async def test_a_denied_put_names_the_key_and_what_kms_denies(
         "resource-based policy"
     )
     assert "kms:Decrypt on" not in str(raised.value)
-
-
-async def test_an_endpoint_that_does_not_listen_is_unavailable(aws: AwsStub) -> None:
-    nothing = {"kinesis": "http://127.0.0.1:1"}
-    async with session.ClientFactory(endpoints=nothing) as clients:
-        source = await open_source(clients, Stream("orders"))
-        with pytest.raises(SourceUnavailableError):
-            await source.describe()
-        with pytest.raises(SourceUnavailableError):
-            await source.get_records("x", 10)
 
 
 @pytest.mark.parametrize(

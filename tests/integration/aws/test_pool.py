@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import pytest
 from aiobotocore.session import AioSession
@@ -22,6 +23,7 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Stream
+from kinesumer.runtime.tasks import cancel_and_wait
 from tests.integration.aws.stub import AwsStub
 from tests.support.clock import PATIENCE_SECONDS, until
 from tests.support.reservations import Room
@@ -35,31 +37,19 @@ ASK = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
 class Server:
     """Gives each request the same answer, and counts connections."""
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self) -> None:
         self.body, self.headers = EMPTY, dict[str, str]()
         self.peers: set[object] = set()
         # Requests that arrive are answered when so many have arrived.
         self.together = asyncio.Barrier(1)
-        self._tls = tls
-        self._runner = web.ServerRunner(web.Server(self._serve), shutdown_timeout=0.1)
         self.port = 0
 
-    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def serve(self, request: web.BaseRequest) -> web.StreamResponse:
         assert request.transport is not None
         self.peers.add(request.transport.get_extra_info("peername"))
         await self.together.wait()
         await asyncio.sleep(0.01)
         return web.Response(body=self.body, headers=self.headers)
-
-    async def start(self) -> None:
-        """Listen on a free port."""
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
-        self.port = self._runner.addresses[0][1]
-
-    async def stop(self) -> None:
-        """Stop listening."""
-        await self._runner.cleanup()
 
     @property
     def place(self) -> Address:
@@ -68,36 +58,55 @@ class Server:
 
 @asynccontextmanager
 async def started(tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
-    """Start a server, and stop it at the end."""
-    server = Server(tls)
-    await server.start()
+    """Start a server on a free port, and stop it at the end."""
+    server = Server()
+    runner = web.ServerRunner(web.Server(server.serve), shutdown_timeout=0.1)
+    await runner.setup()
     try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        server.port = runner.addresses[0][1]
         yield server
     finally:
-        await server.stop()
+        await runner.cleanup()
 
 
-@asynccontextmanager
-async def silent() -> AsyncIterator[int]:
-    """Listen on a port, but never answer."""
+class Silent:
+    """Listens on a port, never answers, and counts the peers that sent a byte."""
 
-    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self) -> None:
+        self.greeted = self.port = 0
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._hold, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await asyncio.sleep(0.01)
+
+    async def _hold(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         with suppress(ConnectionError):
+            byte = await reader.read(1)
+            self.greeted += len(byte)
             await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(hold, "127.0.0.1", 0)
-    yield server.sockets[0].getsockname()[1]
-    server.close()
-    await asyncio.sleep(0.01)
+
+@asynccontextmanager
+async def pool_of(
+    limit: int, read_seconds: float = 3, connect_seconds: float = 3
+) -> AsyncIterator[ConnectionPool]:
+    """Open a pool, and close its connections at the end."""
+    pool = ConnectionPool(connect_seconds, read_seconds, limit, AddressCache())
+    yield pool
+    await pool.close()
 
 
-def pool_of(limit: int, read_seconds: float = 3) -> ConnectionPool:
-    return ConnectionPool(3, read_seconds, limit, AddressCache())
-
-
-def patient_pool() -> ConnectionPool:
-    return ConnectionPool(PATIENCE_SECONDS, PATIENCE_SECONDS, 20, AddressCache())
+def patient_pool() -> AbstractAsyncContextManager[ConnectionPool]:
+    return pool_of(20, PATIENCE_SECONDS, PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -108,9 +117,8 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def connections() -> AsyncIterator[ConnectionPool]:
-    connections = pool_of(limit=20)
-    yield connections
-    await connections.close()
+    async with pool_of(limit=20) as connections:
+        yield connections
 
 
 async def test_requests_at_once_have_connections_of_their_own(
@@ -124,38 +132,19 @@ async def test_requests_at_once_have_connections_of_their_own(
 
 
 async def test_few_tls_handshakes_take_place_at_a_time() -> None:
-    connections, greeted = patient_pool(), 0
-
-    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal greeted
-        with suppress(ConnectionError):
-            if await reader.read(1):
-                greeted += 1
-            await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(hold, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    place = Address("127.0.0.1", port, ssl.create_default_context())
-    asked = [asyncio.create_task(connections.send(place, ASK)) for _ in range(20)]
-    await until(lambda: greeted >= module.HANDSHAKES)
-    await asyncio.sleep(0.1)
-    assert greeted == module.HANDSHAKES
-    for task in asked:
-        task.cancel()
-    await asyncio.wait(asked)
-    await connections.close()
-    server.close()
+    async with Silent() as server, patient_pool() as connections:
+        place = Address("127.0.0.1", server.port, ssl.create_default_context())
+        asked = [asyncio.create_task(connections.send(place, ASK)) for _ in range(20)]
+        await until(lambda: server.greeted >= module.HANDSHAKES)
+        await asyncio.sleep(0.1)
+        assert server.greeted == module.HANDSHAKES
+        await cancel_and_wait(*asked)
 
 
 async def test_a_task_that_waited_for_its_handshake_uses_what_has_become_idle(
     tmp_path: Path,
 ) -> None:
-    connections = patient_pool()
-    context, path = certified(tmp_path)
-    async with started(context) as server:
-        trusting = ssl.create_default_context(cafile=path)
-        place = Address("localhost", server.port, trusting)
+    async with trusted(tmp_path) as (server, place), patient_pool() as connections:
         await connections.send(place, ASK)
         turns = connections._connector._handshakes[place]
         for _ in range(module.HANDSHAKES):
@@ -170,7 +159,6 @@ async def test_a_task_that_waited_for_its_handshake_uses_what_has_become_idle(
         turns.release()
         assert (await second).body == EMPTY
         assert len(server.peers) == 1
-        await connections.close()
 
 
 async def test_a_server_that_closes_after_its_answer_is_connected_to_anew(
@@ -214,66 +202,59 @@ async def test_a_request_under_way_fails_when_everything_is_closed(
 
 
 async def test_no_connection_opens_after_everything_was_closed(server: Server) -> None:
-    pool = pool_of(limit=5)
-    await pool.close()
-    with pytest.raises(ConnectionAbortedError, match="closed meanwhile"):
-        await pool.send(server.place, ASK)
+    async with pool_of(limit=5) as pool:
+        await pool.close()
+        with pytest.raises(ConnectionAbortedError, match="closed meanwhile"):
+            await pool.send(server.place, ASK)
 
 
 # --- the limit -----------------------------------------------------------------------
 
 
 async def test_more_requests_than_connections_take_turns(server: Server) -> None:
-    connections = pool_of(limit=10)
     done = list[int]()
+    async with pool_of(limit=10) as connections:
 
-    async def ask(number: int) -> None:
-        await connections.send(server.place, ASK)
-        done.append(number)
+        async def ask(number: int) -> None:
+            await connections.send(server.place, ASK)
+            done.append(number)
 
-    await asyncio.gather(*(ask(number) for number in range(200)))
+        await asyncio.gather(*(ask(number) for number in range(200)))
     assert len(server.peers) == 10
     # Waiting calls are served in order. Ten run at once, and may end in another order.
     assert all(abs(number - index) < 10 for index, number in enumerate(done))
-    await connections.close()
 
 
 async def test_a_request_that_hangs_holds_up_none_but_its_own_connection(
     server: Server,
 ) -> None:
-    connections = pool_of(limit=2, read_seconds=30)
-    async with silent() as port:
-        hung = Address("127.0.0.1", port, None)
-        hanging = asyncio.ensure_future(connections.send(hung, ASK))
+    async with pool_of(limit=2, read_seconds=30) as connections, Silent() as silent:
+        hung = Address("127.0.0.1", silent.port, None)
+        hanging = asyncio.create_task(connections.send(hung, ASK))
         asking = [connections.send(server.place, ASK) for _ in range(20)]
         answers = await asyncio.gather(*asking)
         assert {bytes(answer.body) for answer in answers} == {EMPTY}
         assert not hanging.done()
-        hanging.cancel()
-        await asyncio.wait([hanging])
+        await cancel_and_wait(hanging)
         assert (await connections.send(server.place, ASK)).body == EMPTY
-        await connections.close()
 
 
 async def test_a_connection_that_idles_makes_room_for_another_host() -> None:
-    connections = pool_of(limit=2)
-    async with started() as one, started() as other:
+    async with started() as one, started() as other, pool_of(limit=2) as connections:
         for place in (one.place, other.place) * 2:
             await asyncio.gather(*(connections.send(place, ASK) for _ in range(2)))
             await asyncio.sleep(0.01)  # until the closed connections are gone
             assert len(connections._open) <= 2
-    await connections.close()
 
 
 async def test_a_task_that_has_its_turn_need_not_wait_again(server: Server) -> None:
-    connections = pool_of(limit=1)
-    async with connections.slot():
-        waiting = asyncio.ensure_future(connections.send(server.place, ASK))
-        for _ in range(2):
-            await connections.send(server.place, ASK)
-        assert not waiting.done()
-    await waiting
-    await connections.close()
+    async with pool_of(limit=1) as connections:
+        async with connections.slot():
+            waiting = asyncio.ensure_future(connections.send(server.place, ASK))
+            for _ in range(2):
+                await connections.send(server.place, ASK)
+            assert not waiting.done()
+        await waiting
 
 
 @pytest.mark.pinned
@@ -306,14 +287,19 @@ def certified(directory: Path, host: str = "localhost") -> tuple[ssl.SSLContext,
     return context, certificate
 
 
+@asynccontextmanager
+async def trusted(directory: Path) -> AsyncIterator[tuple[Server, Address]]:
+    """Start a server with TLS. Yield it, and its address with a client's context."""
+    context, path = certified(directory)
+    async with started(context) as server:
+        trusting = ssl.create_default_context(cafile=path)
+        yield server, Address("localhost", server.port, trusting)
+
+
 async def test_over_tls_too_an_answer_waits_for_room(
     connections: ConnectionPool, tmp_path: Path
 ) -> None:
-    context, path = certified(tmp_path)
-    trusting = ssl.create_default_context(cafile=path)
-
-    async with started(context) as server:
-        place = Address("localhost", server.port, trusting)
+    async with trusted(tmp_path) as (server, place):
         for server.body in (EMPTY, LARGE, LARGE, EMPTY):
             room = Room(len(EMPTY), partial(asyncio.sleep, 0.2))
             answer = await connections.send(place, ASK, room)
@@ -325,10 +311,7 @@ async def test_over_tls_too_an_answer_waits_for_room(
 async def test_tls_connections_receive_into_one_buffer(
     connections: ConnectionPool, tmp_path: Path
 ) -> None:
-    context, path = certified(tmp_path)
-    trusting = ssl.create_default_context(cafile=path)
-    async with started(context) as server:
-        place = Address("localhost", server.port, trusting)
+    async with trusted(tmp_path) as (server, place):
         server.body = LARGE
         asked = [connections.send(place, ASK) for _ in range(4)]
         assert [answer.body for answer in await asyncio.gather(*asked)] == [LARGE] * 4
@@ -344,17 +327,17 @@ async def test_tls_connections_receive_into_one_buffer(
 @pytest.mark.pinned
 @pytest.mark.parametrize("body", [EMPTY, LARGE])
 @pytest.mark.parametrize(
-    ("host", "trusted"), [("localhost", True), ("localhost", False), ("other", True)]
+    ("host", "is_trusted"), [("localhost", True), ("localhost", False), ("other", True)]
 )
 async def test_a_server_needs_a_certificate_for_its_name_that_is_trusted(
     environment: pytest.MonkeyPatch,
     tmp_path: Path,
     body: bytes,
     host: str,
-    trusted: bool,
+    is_trusted: bool,
 ) -> None:
     context, path = certified(tmp_path, host)
-    if trusted:
+    if is_trusted:
         environment.setenv("AWS_CA_BUNDLE", str(path))
     environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
     environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -363,7 +346,7 @@ async def test_a_server_needs_a_certificate_for_its_name_that_is_trusted(
         server.body = body
         environment.setenv("AWS_ENDPOINT_URL", f"https://localhost:{server.port}")
         source = await open_source(clients, Stream("orders"))
-        if host == "localhost" and trusted:
+        if host == "localhost" and is_trusted:
             for _ in range(2):
                 page = await source.get_records("x", 10)
                 assert page.wire_bytes == len(body)

@@ -26,7 +26,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
-from tests.support.aws_keys import KEY, ROLE
+from tests.support.aws_keys import KEY
 
 pytestmark = pytest.mark.pinned
 
@@ -103,17 +103,6 @@ async def test_the_sdk_never_retries_whatever_the_environment_says(
         with pytest.raises(SourceUnavailableError):
             await (await open_source(clients, Stream("orders"))).describe()
     assert len(aws.seen) == 2
-
-
-async def test_clients_are_shared_by_region_and_role(
-    aws: AwsStub, clients: ClientFactory
-) -> None:
-    role = clients.role(ROLE)
-    opened = [
-        (await clients.open("kinesis", region, role)).client
-        for region in (None, "eu-west-1", "us-east-1")
-    ]
-    assert opened[0] is opened[1] is not opened[2]
 
 
 # --- another thread ------------------------------------------------------------------

@@ -8,16 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from kinesumer.testing import EmbeddedAws
+from tests.integration.aws.stub import AwsStub
 from tests.support.clock import PATIENCE_SECONDS
 
 GUIDE = Path(__file__).parents[3] / "examples" / "session"
@@ -26,38 +24,6 @@ REGION = "eu-west-1"
 HOUR = 3600
 
 pytestmark = [pytest.mark.pinned, pytest.mark.process]
-
-
-@contextmanager
-def sso_portal(keys: dict[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """Serve the credentials of an SSO role. Yield the URL and the tokens it got."""
-    tokens: list[str] = []
-
-    class Portal(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert self.path.startswith("/federation/credentials?")
-            assert f"account_id={ACCOUNT}" in self.path
-            tokens.append(self.headers["x-amz-sso_bearer_token"])
-            expiration = int(time.time() + HOUR) * 1000
-            role = {"roleCredentials": {**keys, "expiration": expiration}}
-            body = json.dumps(role).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", tokens
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def log_in(home: Path) -> None:
@@ -93,9 +59,14 @@ def test_a_profile_with_sso_and_a_role_reads_the_stream_of_another_account(
         "accessKeyId": developer.access_key_id,
         "secretAccessKey": developer.secret_access_key,
         "sessionToken": "",
+        "expiration": int(time.time() + HOUR) * 1000,
     }
-    with sso_portal(keys) as (url, tokens):
-        environment |= {"HOME": str(tmp_path), "AWS_ENDPOINT_URL_SSO": url}
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(AwsStub()) as sso,
+    ):
+        sso.answer("/federation/credentials", {"roleCredentials": keys})
+        environment |= {"HOME": str(tmp_path), "AWS_ENDPOINT_URL_SSO": sso.url}
         process = subprocess.Popen(
             [sys.executable, GUIDE / "consume.py", "billing"],
             env=environment,
@@ -113,4 +84,6 @@ def test_a_profile_with_sso_and_a_role_reads_the_stream_of_another_account(
         finally:
             process.kill()
             process.communicate()
-    assert {*tokens} == {"logged-in"}
+    assert {seen.body["account_id"] for seen in sso.seen} == {ACCOUNT}
+    tokens = {seen.headers["x-amz-sso_bearer_token"] for seen in sso.seen}
+    assert tokens == {"logged-in"}

@@ -345,14 +345,6 @@ async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
     assert missing in caplog.text
 
 
-async def test_a_read_needs_no_private_name_of_proxies(aws: AwsStub) -> None:
-    aws.answer("GetRecords", EMPTY)
-    async with ClientFactory() as clients:
-        del (await clients.open("kinesis")).client._endpoint.http_session._proxy_config
-        source = await open_source(clients, Stream("orders"))
-        assert (await source.get_records("s x", 10)).next_iterator == "s y"
-
-
 # --- names ----------------------------------------------------------------------------
 
 

@@ -294,8 +294,6 @@ class SubscriptionReader:
         self.texts: list[str] = []
         self.errors: list[SourceUnavailableError] = []
         self.children: Sequence[Shard] = ()
-        # For each iterator, true if it was pushed.
-        self.modes: list[bool] = []
         self.events = 0
         self._source, self._shard_id, self._after = source, shard_id, after
         self._changed = asyncio.Event()
@@ -364,6 +362,4 @@ class SubscriptionReader:
             self._source.release(self._shard_id)
 
     async def _find(self) -> str:
-        iterator = await self._source.get_iterator(self._shard_id, self._after)
-        self.modes.append(self._source.is_pushed(iterator))
-        return iterator
+        return await self._source.get_iterator(self._shard_id, self._after)
