@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,32 +96,36 @@ def test_partition_keys_are_hashed_as_kinesis_does() -> None:
     assert hash_key("key") == 0x3C6E0B8A9C15224A8228B9A98CA1531D
 
 
-def test_a_full_bucket_gives_a_seconds_worth_and_then_refuses() -> None:
-    bucket = Bucket(5)
-    assert [bucket.take(1, 0.0) for _ in range(6)] == [True] * 5 + [False]
-
-
-def test_what_was_taken_flows_back_at_the_rate() -> None:
-    bucket = Bucket(5)
-    for _ in range(5):
-        bucket.take(1, 0.0)
-    assert not bucket.take(1, 0.1)
-    assert bucket.take(1, 0.2)
-    assert not bucket.take(1, 0.2)
-
-
-def test_a_pause_saves_up_no_more_than_one_second() -> None:
-    bucket = Bucket(5)
-    bucket.take(1, 0.0)
-    assert sum(bucket.take(1, 3600.0) for _ in range(10)) == 5
-
-
-def test_an_amount_above_the_rate_passes_only_from_a_full_bucket() -> None:
-    bucket = Bucket(10)
-    assert bucket.take(30, 0.0)
-    assert not bucket.take(1, 2.9)
-    assert bucket.take(1, 3.2)
-    assert not bucket.take(30, 3.2)
+@pytest.mark.parametrize(
+    ("rate", "taken"),
+    [
+        pytest.param(
+            5, [(0.0, 1, True)] * 5 + [(0.0, 1, False)], id="a second's worth"
+        ),
+        pytest.param(
+            5,
+            [*[(0.0, 1, True)] * 5, (0.1, 1, False), (0.2, 1, True), (0.2, 1, False)],
+            id="what was taken flows back at the rate",
+        ),
+        pytest.param(
+            5,
+            [(0.0, 1, True), *[(3600.0, 1, True)] * 5, (3600.0, 1, False)],
+            id="a pause saves up no more than one second",
+        ),
+        pytest.param(
+            10,
+            [(0.0, 30, True), (2.9, 1, False), (3.2, 1, True), (3.2, 30, False)],
+            id="an amount above the rate passes only from a full bucket",
+        ),
+        pytest.param(math.inf, [(0.0, 1e12, True)] * 3, id="unlimited"),
+    ],
+)
+def test_a_bucket_limits_what_is_taken(
+    rate: float, taken: list[tuple[float, float, bool]]
+) -> None:
+    bucket = Bucket(rate)
+    for now, amount, is_possible in taken:
+        assert bucket.take(amount, now) is is_possible
 
 
 def test_overdrawing_closes_for_the_whole_amount() -> None:
@@ -129,8 +134,3 @@ def test_overdrawing_closes_for_the_whole_amount() -> None:
     bucket.spend(10)
     assert not bucket.holds(0, 4.9)
     assert bucket.holds(0, 5.1)
-
-
-def test_an_unlimited_bucket_never_refuses() -> None:
-    bucket = Bucket(math.inf)
-    assert all(bucket.take(1e12, 0.0) for _ in range(3))
