@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
 
@@ -64,6 +64,18 @@ def aws(stub: AwsStub, environment: pytest.MonkeyPatch) -> AwsStub:
     environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     return stub
+
+
+@pytest.fixture
+def profiles(
+    environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path
+) -> Callable[[str], object]:
+    """Return a function that writes the configuration file, and remove all keys."""
+    environment.delenv("AWS_ACCESS_KEY_ID")
+    environment.delenv("AWS_SECRET_ACCESS_KEY")
+    environment.setenv("AWS_MAX_ATTEMPTS", "1")
+    environment.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    return (tmp_path / "config").write_text
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,19 @@ from tests.support.aws_keys import (
 
 pytestmark = pytest.mark.pinned
 
+Profiles = Callable[[str], object]
+
 # What AWS answers for keys that it doesn't know, doesn't believe, or that have expired.
 REFUSALS = ["UnrecognizedClientException", "InvalidSignatureException"]
 
 
 @pytest.fixture
-def file(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> ProfileKeys:
+def file(
+    environment: pytest.MonkeyPatch, profiles: Profiles, tmp_path: Path
+) -> ProfileKeys:
     """Return a shared credentials file with the keys A."""
     file = ProfileKeys(tmp_path / "credentials")
     file.write("A")
-    environment.delenv("AWS_ACCESS_KEY_ID")
-    environment.delenv("AWS_SECRET_ACCESS_KEY")
     environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file.path))
     return file
 
@@ -108,14 +111,13 @@ async def test_a_role_is_assumed_with_the_keys_that_were_replaced(
 
 
 async def test_a_profile_assumes_its_role_with_the_keys_that_were_replaced(
-    aws: AwsStub, environment: pytest.MonkeyPatch, file: ProfileKeys, tmp_path: Path
+    aws: AwsStub,
+    environment: pytest.MonkeyPatch,
+    file: ProfileKeys,
+    profiles: Profiles,
 ) -> None:
     """The file has the keys of the source profile, not of the profile itself."""
-    config = tmp_path / "config"
-    config.write_text(
-        f"[default]\n[profile x]\nrole_arn={ROLE}\nsource_profile=default"
-    )
-    environment.setenv("AWS_CONFIG_FILE", str(config))
+    profiles(f"[default]\n[profile x]\nrole_arn={ROLE}\nsource_profile=default")
     environment.setenv("AWS_PROFILE", "x")
     aws.assume_role(LIFETIME)
     aws.answer("DescribeStreamSummary", SUMMARY)
@@ -197,14 +199,10 @@ async def test_a_file_that_is_being_written_is_read_again(
 
 
 async def test_while_a_file_is_being_written_nobody_elses_keys_are_used(
-    aws: AwsStub, file: ProfileKeys, environment: pytest.MonkeyPatch, tmp_path: Path
+    aws: AwsStub, file: ProfileKeys, profiles: Profiles
 ) -> None:
     """Without keys in the file, the chain would go on to those of the process."""
-    config = tmp_path / "config"
-    environment.setenv("AWS_CONFIG_FILE", str(config))
-    config.write_text(
-        "[default]\naws_access_key_id=OTHER\naws_secret_access_key=secret"
-    )
+    profiles("[default]\naws_access_key_id=OTHER\naws_secret_access_key=secret")
     async with calling(aws) as call:
         await call()
         aws.refused_keys["A"] = EXPIRED
@@ -309,13 +307,9 @@ async def test_a_source_that_never_answers_delays_no_call(
 
 
 async def test_a_process_that_gives_no_json_is_a_credentials_error_at_the_start(
-    aws: AwsStub, environment: pytest.MonkeyPatch, tmp_path: Path
+    profiles: Profiles,
 ) -> None:
-    environment.delenv("AWS_ACCESS_KEY_ID")
-    environment.delenv("AWS_SECRET_ACCESS_KEY")
-    config = tmp_path / "config"
-    config.write_text(f"[default]\ncredential_process={sys.executable} -c print(1,2)")
-    environment.setenv("AWS_CONFIG_FILE", str(config))
+    profiles(f"[default]\ncredential_process={sys.executable} -c print(1,2)")
     async with ClientFactory() as clients:
         with pytest.raises(CredentialsError, match="no usable AWS credentials: JSON"):
             await open_store(clients, "table")

@@ -38,10 +38,10 @@ def home(environment: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def plain_clients(aws: AwsStub) -> ClientFactory:
+def plain_clients(url: str, variables: dict[str, str] = KEYS) -> ClientFactory:
     """Return a factory that takes its keys from the environment."""
-    keys = environment_keys({**KEYS, "AWS_SESSION_TOKEN": "token"})
-    return ClientFactory(region=REGION, endpoints={"kinesis": aws.url}, keys=keys)
+    keys, endpoints = environment_keys(variables), {"kinesis": url}
+    return ClientFactory(region=REGION, endpoints=endpoints, keys=keys)
 
 
 @pytest.mark.parametrize("token", [{}, {"AWS_SESSION_TOKEN": "token"}])
@@ -67,11 +67,9 @@ async def test_the_keys_are_read_anew_each_time() -> None:
 
 async def test_keys_that_were_removed_are_reported(aws: AwsStub) -> None:
     variables = dict(KEYS)
-    keys = environment_keys(variables)
+    factory = plain_clients(aws.url, variables)
     del variables["AWS_SECRET_ACCESS_KEY"]
-    async with ClientFactory(
-        region=REGION, endpoints={"kinesis": aws.url}, keys=keys
-    ) as clients:
+    async with factory as clients:
         with pytest.raises(CredentialsError, match="AWS_SECRET_ACCESS_KEY is not set"):
             await open_source(clients, Stream("orders"))
 
@@ -204,7 +202,7 @@ async def test_a_stream_is_described_listed_and_read_without_a_library_client(
     aws.answer("DescribeStreamSummary", SUMMARY)
     aws.answer("ListShards", {"Shards": []})
     aws.answer("GetRecords", EMPTY)
-    async with plain_clients(aws) as clients:
+    async with plain_clients(aws.url) as clients:
         opened = await clients.open_kinesis()
         source = await open_source(clients, Stream("orders"))
         assert (await source.describe()).arn == ARN
@@ -221,7 +219,7 @@ async def test_other_calls_create_a_library_client_with_the_same_keys(
 ) -> None:
     aws.refuse("DescribeStreamSummary", "ResourceNotFoundException")
     aws.answer("ListStreams", {"StreamNames": ["order"], "HasMoreStreams": False})
-    async with plain_clients(aws) as clients:
+    async with plain_clients(aws.url) as clients:
         source = await open_source(clients, Stream("orders"))
         with pytest.raises(StreamMissingError, match="Did you mean 'order'"):
             await source.describe()
@@ -232,12 +230,10 @@ async def test_a_role_and_an_odd_endpoint_need_a_library_client(
     aws: AwsStub,
 ) -> None:
     aws.assume_role(3600)
-    async with plain_clients(aws) as clients:
+    async with plain_clients(aws.url) as clients:
         role = clients.role("arn:aws:iam::210987654321:role/reader")
         assert isinstance(await clients.open_kinesis(role=role), OpenClient)
-    keys = environment_keys(KEYS)
-    endpoints = {"kinesis": f"{aws.url}?a=b"}
-    async with ClientFactory(region=REGION, endpoints=endpoints, keys=keys) as clients:
+    async with plain_clients(f"{aws.url}?a=b") as clients:
         assert isinstance(await clients.open_kinesis(), OpenClient)
 
 

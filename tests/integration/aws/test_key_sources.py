@@ -30,21 +30,7 @@ SSO, AGENT = "/federation/credentials", "/agent"
 START_URL = "https://company.awsapps.com/start"
 
 
-@pytest.fixture
-def config(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> Path:
-    """Return an empty configuration file, and no keys in the environment."""
-    environment.delenv("AWS_ACCESS_KEY_ID")
-    environment.delenv("AWS_SECRET_ACCESS_KEY")
-    environment.setenv("AWS_MAX_ATTEMPTS", "1")
-    config = tmp_path / "config"
-    config.touch()
-    environment.setenv("AWS_CONFIG_FILE", str(config))
-    return config
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file."""
-    path.write_text(text)
+Profiles = Callable[[str], object]
 
 
 def keys_for(seconds: float) -> dict[str, str]:
@@ -71,7 +57,7 @@ async def check_failing_renewal(aws: AwsStub, fail: Callable[[], object]) -> Non
 
 @pytest.mark.parametrize("status", [200, 400, 500])
 async def test_an_agent_of_a_container_may_fail(
-    aws: AwsStub, config: Path, environment: pytest.MonkeyPatch, status: int
+    aws: AwsStub, profiles: Profiles, environment: pytest.MonkeyPatch, status: int
 ) -> None:
     environment.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{aws.url}{AGENT}")
     environment.setattr("aiobotocore.utils.AioContainerMetadataFetcher.SLEEP_TIME", 0)
@@ -88,22 +74,21 @@ async def test_an_agent_of_a_container_may_fail(
     "program", ["print()", "exit(1)", "print([])", "print('{}')", "print('{')"]
 )
 async def test_a_process_that_gives_keys_may_fail(
-    aws: AwsStub, config: Path, tmp_path: Path, program: str
+    aws: AwsStub, profiles: Profiles, tmp_path: Path, program: str
 ) -> None:
     script = tmp_path / "keys.py"
     script.write_text(f"print({json.dumps({'Version': 1, **keys_for(1000)})!r})")
-    write(config, f"[default]\ncredential_process={sys.executable} {script}")
+    profiles(f"[default]\ncredential_process={sys.executable} {script}")
     await check_failing_renewal(aws, lambda: script.write_text(program))
 
 
 async def test_a_login_of_sso_may_run_out(
-    aws: AwsStub, config: Path, tmp_path: Path, environment: pytest.MonkeyPatch
+    aws: AwsStub, profiles: Profiles, tmp_path: Path, environment: pytest.MonkeyPatch
 ) -> None:
     environment.setattr(
         "botocore.credentials.SSOProvider._SSO_TOKEN_CACHE_DIR", str(tmp_path)
     )
-    write(
-        config,
+    profiles(
         f"[default]\nsso_start_url={START_URL}\nsso_region=eu-west-1\n"
         "sso_account_id=123456789012\nsso_role_name=Developer\n",
     )
@@ -125,12 +110,13 @@ async def test_a_login_of_sso_may_run_out(
     await check_failing_renewal(aws, lambda: log_in(-1))
 
 
-async def test_a_code_of_mfa_is_asked_for_only_once(aws: AwsStub, config: Path) -> None:
+async def test_a_code_of_mfa_is_asked_for_only_once(
+    aws: AwsStub, profiles: Profiles
+) -> None:
     """Nobody could enter it in the middle of the night."""
     asked = Mock(return_value="123456")
     aws.assume_role(LIFETIME)
-    write(
-        config,
+    profiles(
         "[default]\naws_access_key_id=A\naws_secret_access_key=secret\n"
         f"[profile x]\nrole_arn={ROLE}\nsource_profile=default\n"
         "mfa_serial=arn:aws:iam::123456789012:mfa/me\n",
@@ -164,22 +150,20 @@ WEB = "AssumeRoleWithWebIdentity"
 
 
 @pytest.fixture
-def pod(environment: pytest.MonkeyPatch, aws: AwsStub, tmp_path: Path) -> Path:
-    """Return the token of a pod in Kubernetes whose role has keys for 1,000 s."""
+def pod(
+    environment: pytest.MonkeyPatch, aws: AwsStub, profiles: Profiles, tmp_path: Path
+) -> None:
+    """Be a pod in Kubernetes, with a token and a role that has keys for 1,000 s."""
     token = tmp_path / "token"
     token.write_text("a.web.token")
-    environment.delenv("AWS_ACCESS_KEY_ID")
-    environment.delenv("AWS_SECRET_ACCESS_KEY")
     environment.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
     environment.setenv("AWS_ROLE_ARN", ROLE)
-    environment.setenv("AWS_MAX_ATTEMPTS", "1")
     aws.assume_role(LIFETIME, WEB)
-    return token
 
 
 @pytest.mark.parametrize(("code", "status"), STS_ERRORS)
 async def test_no_call_fails_while_sts_refuses_to_renew_keys_that_are_valid(
-    aws: AwsStub, pod: Path, code: str, status: int, caplog: pytest.LogCaptureFixture
+    aws: AwsStub, pod: None, code: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with calling(aws) as call:
         await call()
@@ -200,7 +184,7 @@ async def test_no_call_fails_while_sts_refuses_to_renew_keys_that_are_valid(
 
 
 async def test_calls_wait_for_keys_when_those_in_use_have_expired(
-    aws: AwsStub, pod: Path, caplog: pytest.LogCaptureFixture
+    aws: AwsStub, pod: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with calling(aws) as call:
         await call()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -187,30 +188,26 @@ async def test_a_key_may_be_missing_as_soon_as_the_stream_needs_none(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 10_000),
     ordered=st.booleans(),
     refuses=st.sampled_from([0.0, 0.3]),
-    begins_by_key=st.booleans(),
+    # The stream's strategy: by keys, by AUTO, or one that changes.
+    strategy=st.sampled_from(["keys", "keys first", "AUTO first"]),
 )
-def test_the_kcl_reads_each_record_once_however_the_stream_changes(
-    seed: int, ordered: bool, refuses: float, begins_by_key: bool
+def test_the_kcl_reads_each_record_once_and_in_order_however_the_stream_changes(
+    seed: int, ordered: bool, refuses: float, strategy: str
 ) -> None:
-    stream = ToyStream(seed, shards=5)
-    stream.distribute(by_key=begins_by_key)
+    stream, keeps_keys = ToyStream(seed, shards=6), strategy == "keys"
+    stream.distribute(by_key=strategy != "AUTO first")
     stream.refuses = refuses
     draw = stream.chance.random
 
     def change() -> None:
-        stream.chance.choice(
-            (
-                stream.split,
-                stream.merge if len(stream.opened()) > 1 else stream.split,
-                lambda: stream.distribute(by_key=True),
-                lambda: stream.distribute(by_key=False),
-            )
-        )()
+        merge = stream.merge if len(stream.opened()) > 1 else stream.split
+        switches = [partial(stream.distribute, by_key=by) for by in (True, False)]
+        stream.chance.choice([stream.split, merge, *switches[: 2 * (not keeps_keys)]])()
 
     def entry(number: int) -> Entry:
         by_key = stream.info.routes_by_key
@@ -227,7 +224,8 @@ def test_the_kcl_reads_each_record_once_however_the_stream_changes(
                 await asyncio.sleep(draw() / 10 if draw() < 0.9 else 70 * draw())
             if number % 40 == 39:
                 change()
-        stream.distribute(by_key=False)  # from now on, no record is refused
+        if not keeps_keys:
+            stream.distribute(by_key=False)  # from now on, no record is refused
         done = await asyncio.gather(*(f for _, f in futures), return_exceptions=True)
         assert producer.buffered_bytes == 0
         results = [
@@ -237,50 +235,14 @@ def test_the_kcl_reads_each_record_once_however_the_stream_changes(
         ]
         failures = [each for each in done if isinstance(each, PutFailedError)]
         assert len(results) + len(failures) == 400
+        assert not (keeps_keys and failures)
         assert {each.records[0].partition_key for each in failures} <= {None}
         assert {record.partition_key for record in refused} <= {None}
         assert sorted(map(str, results)) == places(stream)
-
-    run(work(), seed)
-
-
-@pytest.mark.slow
-@settings(max_examples=40)
-@given(
-    seed=st.integers(0, 10_000),
-    ordered=st.booleans(),
-    refuses=st.sampled_from([0.0, 0.3]),
-    merges=st.booleans(),
-)
-def test_the_kcl_reads_each_record_once_and_in_order_during_reshards(
-    seed: int, ordered: bool, refuses: float, merges: bool
-) -> None:
-    stream = ToyStream(seed, shards=6)
-    stream.refuses = refuses
-    entries = [Entry(b"%05d" % n, f"key-{n % 31}") for n in range(600)]
-
-    async def work() -> None:
-        producer = stream.producer(ordered=ordered)
-        futures = []
-        for number, entry in enumerate(entries):
-            futures.append(await producer.add(entry))
-            if number % 10 == 0:
-                await asyncio.sleep(stream.chance.random() / 10)
-            if number % 150 == 149:
-                stream.merge() if merges else stream.split()
-        counts = await producer.flush()
-        assert counts.rows == len(entries)
-        assert producer.buffered_bytes == 0
-        results = [
-            (r.shard_id, r.sequence_number, r.sub_sequence_number, entry.data)
-            for r, entry in zip(await asyncio.gather(*futures), entries, strict=True)
-        ]
-        assert sorted(map(str, results)) == places(stream)
-        read = stream.read_as_the_kcl()
-        if ordered:
-            for key in {entry.partition_key for entry in entries}:
-                data = [r.data for _, r in read if r.partition_key == key]
-                assert data == sorted(data)
+        read = stream.read_as_the_kcl() if ordered and keeps_keys else []
+        for key in {record.partition_key for _, record in read}:
+            data = [record.data for _, record in read if record.partition_key == key]
+            assert data == sorted(data)
 
     run(work(), seed)
 
