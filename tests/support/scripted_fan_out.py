@@ -181,13 +181,9 @@ class Subscriber:
     """Reads a shard by subscriptions that the test scripts."""
 
     def __init__(
-        self,
-        calls: ScriptedCalls,
-        *,
-        falls_back: bool = False,
-        in_use_seconds: float = IN_USE_SECONDS,
+        self, *, falls_back: bool = False, in_use_seconds: float = IN_USE_SECONDS
     ) -> None:
-        self.calls = calls
+        self.calls = calls = ScriptedCalls()
         self.consumer = Consumer(calls, "billing", falls_back=falls_back)
         self.source = FanOutSource(
             calls, calls.subscribe, self.consumer, in_use_seconds

@@ -52,7 +52,7 @@ def texts(page: Page) -> list[str]:
 
 
 async def test_a_renewal_begins_after_the_last_event(world: World) -> None:
-    reader = Subscriber(ScriptedCalls())
+    reader = Subscriber()
     page = await reader.read(await reader.begin(), event("a", continuation="7"))
     page = await reader.read(page.next_iterator, event("b", continuation="8"))
     renewing = asyncio.ensure_future(reader.read(page.next_iterator, TIME_IS_OVER))
@@ -68,7 +68,7 @@ async def test_a_renewal_begins_after_the_last_event(world: World) -> None:
 
 async def test_an_event_without_records_moves_the_position_on(world: World) -> None:
     # A subscription that was renewed at LATEST would skip what has come meanwhile.
-    reader = Subscriber(ScriptedCalls())
+    reader = Subscriber()
     page = await reader.read(await reader.begin(Start.LATEST), event(continuation="7"))
     assert page.records == []
     renewing = asyncio.ensure_future(reader.read(page.next_iterator, TIME_IS_OVER))
@@ -81,7 +81,7 @@ async def test_an_event_without_records_moves_the_position_on(world: World) -> N
 async def test_an_older_iterator_begins_a_subscription_at_its_own_position(
     world: World,
 ) -> None:
-    reader = Subscriber(ScriptedCalls())
+    reader = Subscriber()
     first = await reader.begin(Position("5"))
     await reader.read(first, event("a"))
     again = asyncio.ensure_future(reader.source.get_records(first, 10_000))
@@ -95,7 +95,7 @@ async def test_an_older_iterator_begins_a_subscription_at_its_own_position(
 
 
 async def test_the_first_response_of_a_subscription_is_no_event(world: World) -> None:
-    reader = Subscriber(ScriptedCalls())
+    reader = Subscriber()
     page = await reader.read(await reader.begin(), INITIAL_RESPONSE, event("a"))
     assert texts(page) == ["a"]
 
@@ -103,7 +103,7 @@ async def test_the_first_response_of_a_subscription_is_no_event(world: World) ->
 async def test_a_shard_that_has_ended_leaves_no_subscription(world: World) -> None:
     hash_keys = {"StartingHashKey": "0", "EndingHashKey": "9"}
     child = {"ShardId": "shardId-1", "ParentShards": [SHARD], "HashKeyRange": hash_keys}
-    reader = Subscriber(ScriptedCalls())
+    reader = Subscriber()
     last = event("a", continuation=None, children=[child])
     page = await reader.read(await reader.begin(), last)
     assert page.next_iterator is None
@@ -121,7 +121,7 @@ async def test_an_event_waits_for_memory_and_is_kept_meanwhile(world: World) -> 
     async def become_large() -> None:
         room.size = 1000
 
-    reader, room = Subscriber(ScriptedCalls()), Room(wait=stay_small)
+    reader, room = Subscriber(), Room(wait=stay_small)
     iterator = await reader.begin()
     first = event("a", continuation="7")
     for _ in range(2):
@@ -149,18 +149,17 @@ async def test_an_exception_is_an_error_and_not_the_end_of_the_time(
     world: World,
 ) -> None:
     # A subscription that another client has replaced must not be taken back at once.
-    calls = ScriptedCalls()
-    calls.meanings["ResourceInUseException"] = SubscriptionInUseError("replaced")
-    reader = Subscriber(calls)
+    reader = Subscriber()
+    reader.calls.meanings["ResourceInUseException"] = SubscriptionInUseError("replaced")
     with pytest.raises(SubscriptionInUseError):
         await reader.read(await reader.begin(), exception("ResourceInUseException"))
-    assert len(calls.streams) == 1
+    assert len(reader.calls.streams) == 1
     assert reader.last.is_closed
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError("reset")])
 async def test_a_broken_subscription_is_closed(world: World, error: OSError) -> None:
-    reader = Subscriber(ScriptedCalls())
+    reader = Subscriber()
     iterator = await reader.begin()
     reading = asyncio.ensure_future(reader.source.get_records(iterator, 1))
     await asyncio.sleep(0.01)
@@ -173,7 +172,7 @@ async def test_a_broken_subscription_is_closed(world: World, error: OSError) -> 
 
 
 async def test_a_cancelled_read_closes_its_subscription(world: World) -> None:
-    reader = Subscriber(ScriptedCalls())
+    reader = Subscriber()
     iterator = await reader.begin()
     reading = asyncio.ensure_future(reader.source.get_records(iterator, 1))
     await asyncio.sleep(0.01)
@@ -183,7 +182,7 @@ async def test_a_cancelled_read_closes_its_subscription(world: World) -> None:
 
 
 async def test_a_released_shard_has_no_subscription(world: World) -> None:
-    reader = Subscriber(ScriptedCalls())
+    reader = Subscriber()
     await reader.read(await reader.begin(), event("a"))
     reader.source.release(SHARD)
     reader.source.release("shardId-000000000001")  # it has none
@@ -195,29 +194,27 @@ async def test_a_released_shard_has_no_subscription(world: World) -> None:
 
 async def test_a_shards_calls_are_a_second_apart(world: World) -> None:
     """AWS permits one call of SubscribeToShard a second, consumer and shard."""
-    calls = ScriptedCalls()
-    reader = Subscriber(calls)
+    reader = Subscriber()
     iterator: str | None = await reader.begin()
     for _ in range(5):
         page = await reader.read(iterator, event("a"), ConnectionResetError("reset"))
         iterator = page.next_iterator
         with pytest.raises(SourceUnavailableError):
             await reader.source.get_records(iterator or "", 1)
-    waits = [after - before for before, after in pairwise(calls.subscribed_at)]
+    waits = [after - before for before, after in pairwise(reader.calls.subscribed_at)]
     assert len(waits) == 4  # each subscription broke
     assert min(waits) >= CALL_SECONDS
 
 
 async def test_shards_do_not_wait_for_each_other(world: World) -> None:
-    calls = ScriptedCalls()
-    reader = Subscriber(calls)
+    reader = Subscriber()
     await reader.begin()
     shards = [await reader.source.get_iterator(f"shard-{n}", LATEST) for n in range(9)]
     reads = [reader.source.get_records(iterator, 1) for iterator in shards]
     reading = asyncio.gather(*reads)
     await asyncio.sleep(0.01)
-    assert len(calls.subscribed_at) == 9
-    for stream in calls.streams:
+    assert len(reader.calls.subscribed_at) == 9
+    for stream in reader.calls.streams:
         stream.send(event("a"))
     await reading
 
@@ -225,11 +222,11 @@ async def test_shards_do_not_wait_for_each_other(world: World) -> None:
 async def test_a_subscription_in_use_is_replaced_as_soon_as_kinesis_permits(
     world: World,
 ) -> None:
-    calls = ScriptedCalls()
+    reader = Subscriber()
+    calls = reader.calls
     # The former owner may have called less than a second ago.
     calls.refusals.append(SourceThrottledError("rate exceeded"))
     calls.refusals.extend(SubscriptionInUseError("in use") for _ in range(5))
-    reader = Subscriber(calls)
     iterator = await reader.begin()
     reading = asyncio.ensure_future(reader.source.get_records(iterator, 1))
     await asyncio.sleep(6 * CALL_SECONDS + 0.01)
@@ -243,13 +240,12 @@ async def test_a_subscription_in_use_is_replaced_as_soon_as_kinesis_permits(
 async def test_a_subscription_that_stays_in_use_is_given_up_in_time(
     world: World,
 ) -> None:
-    calls = ScriptedCalls()
-    calls.refusals.extend(SubscriptionInUseError("in use") for _ in range(100))
-    reader = Subscriber(calls, in_use_seconds=3.0)
+    reader = Subscriber(in_use_seconds=3.0)
+    reader.calls.refusals.extend(SubscriptionInUseError("in use") for _ in range(100))
     iterator = await reader.begin()
     with pytest.raises(SourceThrottledError, match="in use"):
         await reader.source.get_records(iterator, 1)
-    seconds = calls.subscribed_at[-1] - calls.subscribed_at[0]
+    seconds = reader.calls.subscribed_at[-1] - reader.calls.subscribed_at[0]
     assert 3.0 <= seconds < 3.0 + 2 * CALL_SECONDS
 
 
@@ -264,19 +260,18 @@ async def test_a_client_that_polls_tries_fan_out_once_in_each_interval(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "kinesumer")
-    calls = ScriptedCalls()
-    calls.answers.extend([DENIED] * 3)
-    reader = Subscriber(calls, falls_back=True)
+    reader = Subscriber(falls_back=True)
+    reader.calls.answers.extend([DENIED] * 3)
     assert await reader.begin() == POLLED
     assert reader.source.fan_out() == FanOutUse("billing", str(DENIED))
     for past in range(1, 3):
         for _ in range(10):
             await reader.source.get_records(POLLED, 1)
-        assert tries(calls) == past
+        assert tries(reader.calls) == past
         await asyncio.sleep(FALLBACK_SECONDS)
         await reader.source.get_records(POLLED, 1)
         await asyncio.sleep(1)
-        assert tries(calls) == past + 1
+        assert tries(reader.calls) == past + 1
     assert len(caplog.records) == 1
     await asyncio.sleep(FALLBACK_SECONDS)
     await reader.source.get_records(POLLED, 1)
@@ -293,18 +288,17 @@ async def test_a_client_that_polls_tries_fan_out_once_in_each_interval(
 
 
 async def test_reads_go_on_while_fan_out_is_tried_once(world: World) -> None:
-    calls = ScriptedCalls()
-    calls.answers.append(DENIED)
-    reader = Subscriber(calls, falls_back=True)
+    reader = Subscriber(falls_back=True)
+    reader.calls.answers.append(DENIED)
     await reader.begin()
     await asyncio.sleep(FALLBACK_SECONDS)
-    calls.consumer_seconds = 30.0
+    reader.calls.consumer_seconds = 30.0
     began = world.loop.time()
     for _ in range(20):
         await reader.source.get_records(POLLED, 1)
         await asyncio.sleep(1)
     assert world.loop.time() - began < 21
-    assert tries(calls) == 2
+    assert tries(reader.calls) == 2
     await reader.consumer.close()
 
 
@@ -312,12 +306,11 @@ async def test_reads_go_on_while_fan_out_is_tried_once(world: World) -> None:
 async def test_a_client_polls_when_its_subscription_is_refused_for_good(
     world: World, from_stream: bool
 ) -> None:
-    calls = ScriptedCalls()
-    calls.meanings["AccessDeniedException"] = DENIED
-    reader = Subscriber(calls, falls_back=True)
+    reader = Subscriber(falls_back=True)
+    reader.calls.meanings["AccessDeniedException"] = DENIED
     iterator = await reader.begin()
     if not from_stream:
-        calls.refusals.append(DENIED)
+        reader.calls.refusals.append(DENIED)
     with pytest.raises(ExpiredIteratorError):
         if from_stream:
             await reader.read(iterator, exception("AccessDeniedException"))
@@ -328,9 +321,8 @@ async def test_a_client_polls_when_its_subscription_is_refused_for_good(
 
 
 async def test_a_failure_that_passes_does_not_end_fan_out(world: World) -> None:
-    calls = ScriptedCalls()
-    calls.meanings["InternalFailureException"] = SourceUnavailableError("sorry")
-    reader = Subscriber(calls, falls_back=True)
+    reader = Subscriber(falls_back=True)
+    reader.calls.meanings["InternalFailureException"] = SourceUnavailableError("sorry")
     with pytest.raises(SourceUnavailableError):
         await reader.read(await reader.begin(), exception("InternalFailureException"))
     assert reader.source.fan_out() == FanOutUse("billing")
@@ -342,11 +334,10 @@ async def test_a_failure_that_passes_does_not_end_fan_out(world: World) -> None:
 async def test_what_polling_cannot_do_either_does_not_end_fan_out(
     world: World, error: type[FatalError]
 ) -> None:
-    calls = ScriptedCalls()
+    reader = Subscriber(falls_back=True)
     refused = error("not a number of this shard, or a disabled key")
-    calls.refusals.append(refused)
-    calls.polled_errors.append(refused)
-    reader = Subscriber(calls, falls_back=True)
+    reader.calls.refusals.append(refused)
+    reader.calls.polled_errors.append(refused)
     with pytest.raises(error):
         await reader.source.get_records(await reader.begin(), 1)
     assert reader.source.fan_out() == FanOutUse("billing")
@@ -355,8 +346,7 @@ async def test_what_polling_cannot_do_either_does_not_end_fan_out(
 async def test_a_denied_subscription_ends_a_client_without_fallback(
     world: World,
 ) -> None:
-    calls = ScriptedCalls()
-    calls.refusals.append(DENIED)
-    reader = Subscriber(calls)
+    reader = Subscriber()
+    reader.calls.refusals.append(DENIED)
     with pytest.raises(FatalError, match="not authorized"):
         await reader.source.get_records(await reader.begin(), 1)

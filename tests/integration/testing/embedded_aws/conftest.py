@@ -108,18 +108,13 @@ class Refused(NamedTuple):
     status: int
 
 
-@pytest.fixture
-def refused() -> Callable[[Awaitable[Any]], Awaitable[Refused]]:
+async def refused(call: Awaitable[Any]) -> Refused:
     """Await a call that has to fail, and return its error."""
-
-    async def call(awaitable: Awaitable[Any]) -> Refused:
-        with pytest.raises(ClientError) as caught:
-            await awaitable
-        response: Any = caught.value.response
-        error, status = response["Error"], response["ResponseMetadata"]
-        return Refused(error["Code"], error["Message"], status["HTTPStatusCode"])
-
-    return call
+    with pytest.raises(ClientError) as caught:
+        await call
+    response: Any = caught.value.response
+    error, status = response["Error"], response["ResponseMetadata"]
+    return Refused(error["Code"], error["Message"], status["HTTPStatusCode"])
 
 
 async def iterator(

@@ -10,6 +10,7 @@ import pytest
 from kinesumer.testing import EmbeddedAws, Limits
 from kinesumer.testing.kinesis.subscription import Subscription
 from kinesumer.wire.event_stream import decode_event, decode_frame
+from tests.integration.testing.embedded_aws.conftest import refused
 from tests.support.subscriptions import DELIVERY_SECONDS, Events, put
 
 Subscribe = Callable[..., Awaitable[Events]]
@@ -40,7 +41,7 @@ async def register(
 
 
 async def test_a_consumer_is_in_creation_before_it_is_active(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     limit(aws, consumer_creating_seconds=5)
     stream = aws.create_stream("orders")
@@ -58,7 +59,7 @@ async def test_a_consumer_is_in_creation_before_it_is_active(
 
 
 async def test_a_stream_has_twenty_consumers_at_most(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     stream, other = aws.create_stream("orders"), aws.create_stream("payments")
     await register(kinesis, aws, stream, *(f"app-{n}" for n in range(20)))
@@ -87,7 +88,7 @@ async def test_a_stream_counts_its_consumers(aws: EmbeddedAws, kinesis: Any) -> 
 
 
 async def test_five_consumers_of_a_stream_are_created_at_a_time(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     limit(aws, consumer_creating_seconds=60)
     stream, other = aws.create_stream("orders"), aws.create_stream("payments")
@@ -121,7 +122,7 @@ async def test_consumers_are_listed_in_pages(aws: EmbeddedAws, kinesis: Any) -> 
 
 
 async def test_a_deregistered_consumer_is_gone_after_a_while(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     limit(aws, consumer_deleting_seconds=5)
     stream = aws.create_stream("orders")
@@ -140,7 +141,7 @@ async def test_a_deregistered_consumer_is_gone_after_a_while(
 
 
 async def test_a_stream_with_consumers_is_deleted_with_them_on_request(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     stream = aws.create_stream("orders")
     made = await register(kinesis, aws, stream, "billing")
@@ -157,7 +158,7 @@ async def test_a_stream_with_consumers_is_deleted_with_them_on_request(
 
 
 async def test_a_subscription_is_not_replaced_in_its_first_five_seconds(
-    aws: EmbeddedAws, subscribe: Subscribe, refused: Any
+    aws: EmbeddedAws, subscribe: Subscribe
 ) -> None:
     aws.create_stream("orders")
     former = await subscribe()
@@ -194,7 +195,7 @@ async def test_a_subscription_ends_after_five_minutes_without_an_error(
 
 
 async def test_one_call_a_second_is_permitted_for_each_consumer_and_shard(
-    aws: EmbeddedAws, subscribe: Subscribe, refused: Any
+    aws: EmbeddedAws, subscribe: Subscribe
 ) -> None:
     aws.create_stream("orders", 2)
     await subscribe()

@@ -23,6 +23,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.main import cli
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.testing.embedded_aws.server import serve
+from tests.integration.testing.embedded_aws.conftest import refused
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
@@ -40,9 +41,7 @@ async def ask(aws: EmbeddedAws) -> AsyncIterator[Ask]:
         yield send
 
 
-async def test_faults_are_set_listed_and_cleared(
-    ask: Ask, kinesis: Any, refused: Any
-) -> None:
+async def test_faults_are_set_listed_and_cleared(ask: Ask, kinesis: Any) -> None:
     fault = {"kind": "throttle", "operation": "ListStreams", "seconds": 5}
     assert await ask("POST", "faults", fault) == (200, {"number": 1})
     _, listed = await ask("GET", "faults")
@@ -87,7 +86,7 @@ async def test_requests_are_counted_by_caller_action_and_resource(
 
 
 async def test_accounts_roles_and_denials_are_made(
-    aws: EmbeddedAws, ask: Ask, connect: Any, refused: Any
+    aws: EmbeddedAws, ask: Ask, connect: Any
 ) -> None:
     _, account = await ask("POST", "accounts", {"account": "111122223333"})
     assert account["access_key_id"] == aws.account("111122223333").access_key_id
@@ -104,7 +103,7 @@ async def test_accounts_roles_and_denials_are_made(
 
 
 async def test_an_accounts_keys_are_replaced(
-    aws: EmbeddedAws, ask: Ask, connect: Any, refused: Any
+    aws: EmbeddedAws, ask: Ask, connect: Any
 ) -> None:
     account = "222233334444"
     old = await connect("kinesis", aws.account(account))

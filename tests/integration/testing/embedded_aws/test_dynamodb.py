@@ -12,6 +12,7 @@ import pytest
 
 from kinesumer.config import STATE_STORE
 from kinesumer.testing import EmbeddedAws
+from tests.integration.testing.embedded_aws.conftest import refused
 
 KEY = {"pk": {"S": "shard#app"}, "sk": {"S": "0001"}}
 
@@ -55,7 +56,7 @@ async def test_capacity_follows_size_consistency_and_index(
 
 
 async def test_tables_belong_to_an_account_and_a_region(
-    aws: EmbeddedAws, dynamodb: Any, connect: Any, refused: Any, table: str
+    aws: EmbeddedAws, dynamodb: Any, connect: Any, table: str
 ) -> None:
     await dynamodb.put_item(TableName=table, Item=KEY)
     for who, region in (("111122223333", "us-east-1"), ("000000000000", "eu-west-1")):
@@ -121,7 +122,7 @@ def test_a_legacy_condition_with_one_value_keeps_its_operator(
 
 
 async def test_names_of_tables_and_regions_that_aws_refuses_are_refused(
-    aws: EmbeddedAws, dynamodb: Any, connect: Any, refused: Any
+    aws: EmbeddedAws, dynamodb: Any, connect: Any
 ) -> None:
     for name in ("ab", "or ders", "x" * 256, "a/b"):
         answer = await refused(dynamodb.describe_table(TableName=name))

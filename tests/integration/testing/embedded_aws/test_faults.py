@@ -10,7 +10,7 @@ from botocore.exceptions import ConnectionClosedError, HTTPClientError
 
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.faults import Call, Fault, Faults
-from tests.integration.testing.embedded_aws.conftest import iterator
+from tests.integration.testing.embedded_aws.conftest import iterator, refused
 
 CALL = Call(
     "kinesis",
@@ -72,7 +72,7 @@ def test_a_probable_fault_strikes_about_as_often_as_it_says() -> None:
 
 
 async def test_throttling_speaks_each_services_language(
-    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, connect: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, connect: Any
 ) -> None:
     aws.create_stream("orders")
     aws.create_table("table")
@@ -89,7 +89,7 @@ async def test_throttling_speaks_each_services_language(
 
 
 async def test_errors_are_500s_and_apply_nothing(
-    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any
 ) -> None:
     aws.create_table("table")
     aws.fault("error", count=2)
@@ -142,7 +142,7 @@ async def test_latency_delays_one_call_and_not_the_others(
 
 
 async def test_a_key_that_cannot_be_used_stops_records_only(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     aws.create_stream("orders")
     aws.put("orders", b"a", "key")

@@ -13,6 +13,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import Credentials, Role
 from kinesumer.wire.rows import DEFINITION
+from tests.integration.testing.embedded_aws.conftest import refused
 
 OTHER = "111122223333"
 
@@ -42,7 +43,7 @@ async def test_each_key_belongs_to_its_account(aws: EmbeddedAws, connect: Any) -
 
 
 async def test_unknown_keys_are_refused_by_every_service(
-    aws: EmbeddedAws, connect: Any, refused: Any
+    aws: EmbeddedAws, connect: Any
 ) -> None:
     unknown = Credentials("AKIANOBODY", "secret", "", "")
     kinesis = await connect("kinesis", unknown)
@@ -57,7 +58,7 @@ async def test_unknown_keys_are_refused_by_every_service(
 
 
 async def test_another_accounts_stream_is_denied_naming_action_and_resource(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     arn = aws.create_stream("orders", account=OTHER)
     answer = await refused(kinesis.list_shards(StreamARN=arn))
@@ -69,7 +70,7 @@ async def test_another_accounts_stream_is_denied_naming_action_and_resource(
 
 
 async def test_a_role_lets_in_only_whom_it_trusts(
-    aws: EmbeddedAws, connect: Any, refused: Any
+    aws: EmbeddedAws, connect: Any
 ) -> None:
     role = aws.create_role("reader", account=OTHER, external_id="secret")
     sts = await connect("sts")
@@ -107,9 +108,7 @@ def test_a_role_that_aws_would_not_take_is_refused(
         EmbeddedAws().create_role("reader", account=OTHER, **wrong)
 
 
-async def test_temporary_credentials_expire(
-    aws: EmbeddedAws, connect: Any, refused: Any
-) -> None:
+async def test_temporary_credentials_expire(aws: EmbeddedAws, connect: Any) -> None:
     role = aws.create_role("reader", account=OTHER, session_seconds=3)
     keys = await assume(connect, role)
     assert keys.arn == f"arn:aws:sts::{OTHER}:assumed-role/reader/billing"
@@ -124,7 +123,7 @@ async def test_temporary_credentials_expire(
 
 
 async def test_temporary_credentials_need_their_token(
-    aws: EmbeddedAws, connect: Any, refused: Any
+    aws: EmbeddedAws, connect: Any
 ) -> None:
     role = aws.create_role("reader", account=OTHER)
     keys = await assume(connect, role)
@@ -135,7 +134,7 @@ async def test_temporary_credentials_need_their_token(
 
 
 async def test_a_token_of_a_provider_that_a_role_trusts_assumes_it(
-    aws: EmbeddedAws, session: Any, refused: Any
+    aws: EmbeddedAws, session: Any
 ) -> None:
     """A pod in Kubernetes has a token, and no keys with which to sign."""
     provider = f"arn:aws:iam::{OTHER}:oidc-provider/cluster"
@@ -161,7 +160,7 @@ async def test_a_token_of_a_provider_that_a_role_trusts_assumes_it(
 
 
 async def test_single_actions_can_be_denied_and_allowed_again(
-    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any
 ) -> None:
     arn = aws.create_stream("orders")
     aws.create_stream("other")
@@ -180,7 +179,7 @@ async def test_single_actions_can_be_denied_and_allowed_again(
 
 
 async def test_a_policy_permits_only_rows_with_its_partition_keys(
-    aws: EmbeddedAws, dynamodb: Any, refused: Any
+    aws: EmbeddedAws, dynamodb: Any
 ) -> None:
     aws.create_table("table")
     keys = {"dynamodb:LeadingKeys": ["member#a", "shard#a#*"]}
@@ -224,7 +223,7 @@ async def test_a_policy_permits_only_rows_with_its_partition_keys(
 
 
 async def test_callers_with_a_policy_may_do_what_it_allows_where_it_allows_it(
-    aws: EmbeddedAws, kinesis: Any, dynamodb: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any, dynamodb: Any
 ) -> None:
     arn = aws.create_stream("orders")
     aws.create_stream("other")
@@ -262,7 +261,7 @@ def policy(action: object, resource: object) -> dict[str, Any]:
 
 
 async def test_tags_at_creation_need_their_own_permission(
-    aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any, connect: Any
 ) -> None:
     arn = aws.create_stream("payments")
     aws.deny("kinesis:AddTagsToStream")

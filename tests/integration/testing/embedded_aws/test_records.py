@@ -11,7 +11,7 @@ from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.kinesis.records import ReadPage
 from kinesumer.testing.kinesis.requests import GetRecords
 from kinesumer.testing.kinesis.service import Caller
-from tests.integration.testing.embedded_aws.conftest import iterator
+from tests.integration.testing.embedded_aws.conftest import iterator, refused
 
 SHARD = "shardId-000000000000"
 MIB = 1 << 20
@@ -52,7 +52,7 @@ async def test_keys_are_routed_by_hash_and_explicit_keys_directly(
 
 @pytest.mark.parametrize("kind", ["AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"])
 async def test_the_ending_number_of_a_closed_shard_is_refused(
-    aws: EmbeddedAws, kinesis: Any, refused: Any, kind: str
+    aws: EmbeddedAws, kinesis: Any, kind: str
 ) -> None:
     aws.create_stream("orders")
     shard_id, last = aws.put("orders", b"x")
@@ -104,7 +104,7 @@ async def test_a_trimmed_number_is_refused_and_a_trimmed_time_is_the_oldest_reco
 
 
 async def test_a_shard_answers_five_reads_a_second(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     aws.create_stream("orders", 2)
     place = await iterator(kinesis)
@@ -122,7 +122,7 @@ async def test_a_shard_answers_five_reads_a_second(
 
 
 async def test_a_page_of_ten_megabytes_closes_the_shard_for_five_seconds(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     aws.create_stream("orders")
     for _ in range(12):
@@ -140,9 +140,7 @@ async def test_a_page_of_ten_megabytes_closes_the_shard_for_five_seconds(
     assert len(answer["Records"]) == 2
 
 
-async def test_a_page_has_at_most_10000_records(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
-) -> None:
+async def test_a_page_has_at_most_10000_records(aws: EmbeddedAws, kinesis: Any) -> None:
     aws.create_stream("orders")
     for _ in range(10_001):
         aws.put("orders", b"x")
@@ -177,7 +175,7 @@ async def test_a_shard_takes_a_thousand_records_a_second(
 
 
 async def test_a_shard_takes_a_megabyte_a_second(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     aws.create_stream("orders")
 
@@ -195,7 +193,7 @@ async def test_a_shard_takes_a_megabyte_a_second(
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_a_record_is_as_large_as_the_stream_allows(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     arn = aws.create_stream("orders")
 
@@ -217,7 +215,7 @@ async def test_a_record_is_as_large_as_the_stream_allows(
 
 
 async def test_a_dry_run_has_no_effect_and_says_so(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     arn = aws.create_stream("orders")
     answer = await kinesis.register_stream_consumer(
@@ -250,7 +248,7 @@ async def test_a_dry_run_has_no_effect_and_says_so(
 
 
 async def test_a_dry_run_is_refused_like_the_call(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     arn = aws.create_stream("orders")
     aws.deny("kinesis:PutRecord")

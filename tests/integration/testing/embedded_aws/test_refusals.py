@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws
+from tests.integration.testing.embedded_aws.conftest import refused
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/"
 CLOSED, OPEN, APART = (f"shardId-{number:012}" for number in (0, 3, 2))
@@ -110,7 +111,7 @@ REFUSED: dict[str, list[tuple[str, dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("code", REFUSED)
 async def test_what_aws_refuses_is_refused_with_its_code(
-    aws: EmbeddedAws, kinesis: Any, refused: Any, code: str
+    aws: EmbeddedAws, kinesis: Any, code: str
 ) -> None:
     arn = aws.create_stream("orders", 3)
     aws.split("orders", CLOSED)
@@ -126,7 +127,7 @@ async def test_what_aws_refuses_is_refused_with_its_code(
 
 
 async def test_dynamodb_refuses_what_it_cannot_read(
-    aws: EmbeddedAws, dynamodb: Any, refused: Any
+    aws: EmbeddedAws, dynamodb: Any
 ) -> None:
     aws.create_table("table")
     key = {"pk": {"S": "a"}, "sk": {"S": "b"}}

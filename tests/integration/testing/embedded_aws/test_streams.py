@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws, Limits
-from tests.integration.testing.embedded_aws.conftest import iterator
+from tests.integration.testing.embedded_aws.conftest import iterator, refused
 
 
 async def test_tags_are_added_at_creation_and_later(kinesis: Any) -> None:
@@ -29,7 +29,7 @@ async def test_a_name_is_taken_in_its_account_and_region_only(
     await other.create_stream(StreamName="orders", ShardCount=1)
 
 
-async def test_slow_changes_show_their_status_on_the_way(refused: Any) -> None:
+async def test_slow_changes_show_their_status_on_the_way() -> None:
     limits = Limits(creating_seconds=5, updating_seconds=5, deleting_seconds=5)
     async with EmbeddedAws(limits=limits, table=None) as aws:
         aws.stop_clock()
@@ -50,7 +50,7 @@ async def test_slow_changes_show_their_status_on_the_way(refused: Any) -> None:
 
 
 async def test_a_stream_that_changes_refuses_the_next_change(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     aws._state.kinesis.limits = Limits(creating_seconds=5, updating_seconds=5)
     aws.create_stream("orders", 2)
@@ -84,7 +84,7 @@ async def test_streams_are_listed_in_pages(aws: EmbeddedAws, kinesis: Any) -> No
 
 
 async def test_control_calls_are_limited_per_account(
-    aws: EmbeddedAws, kinesis: Any, connect: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any, connect: Any
 ) -> None:
     aws.create_stream("orders")
     for _ in range(20):
@@ -151,7 +151,7 @@ async def test_uniform_scaling_leaves_short_lived_shards_between(
 
 
 async def test_a_token_keeps_the_filter_and_expires(
-    aws: EmbeddedAws, kinesis: Any, refused: Any
+    aws: EmbeddedAws, kinesis: Any
 ) -> None:
     aws.create_stream("orders", 4)
     aws.split("orders", name(1))
