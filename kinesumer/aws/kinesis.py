@@ -115,15 +115,7 @@ class KinesisSource(PollingSource):
 
     async def list_shards(self) -> list[Shard]:
         """Return every shard that Kinesis lists, including closed shards."""
-        while True:
-            shards = await self._listing()
-            if shards is not None:
-                return shards
-
-    async def _listing(self) -> list[Shard] | None:
-        """Read all pages. Return None if the token expired between two pages."""
-        arguments = self._named
-        shards: list[Shard] = []
+        shards, arguments = list[Shard](), self._named
         while True:
             try:
                 answer = await self._call(
@@ -131,8 +123,9 @@ class KinesisSource(PollingSource):
                 )
             except ExpiredTokenError:
                 # A token is valid for 300 s. A blocked event loop may delay the next
-                # call for longer.
-                return None
+                # call for longer. Then the listing starts again.
+                shards, arguments = [], self._named
+                continue
             with translated_errors(LIST, SourceUnavailableError):
                 page, token = decode_shards(answer.body)
             shards += page
