@@ -173,9 +173,7 @@ class AwsStub:
         self, code: str, message: str, status: int = 403, operation: str = "AssumeRole"
     ) -> None:
         """Answer AssumeRole with an error of STS."""
-        error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
-        body = f"<ErrorResponse>{error}</ErrorResponse>".encode()
-        self.answer_raw(operation, body, status, "text/xml")
+        self.answer_raw(operation, _xml_error(code, message), status, "text/xml")
 
     def count(self, operation: str) -> int:
         """Return the number of requests for an operation."""
@@ -213,8 +211,11 @@ class AwsStub:
 
 def _refusal(code: str, *, is_xml: bool) -> web.Response:
     if is_xml:
-        error = f"<Error><Code>{code}</Code><Message>refused</Message></Error>"
-        body = f"<ErrorResponse>{error}</ErrorResponse>"
-        return web.Response(status=403, text=body, content_type="text/xml")
-    body = json.dumps({"__type": code, "message": "refused"})
-    return web.Response(status=400, text=body, content_type="application/json")
+        body = _xml_error(code, "refused")
+        return web.Response(status=403, body=body, content_type="text/xml")
+    return web.json_response({"__type": code, "message": "refused"}, status=400)
+
+
+def _xml_error(code: str, message: str) -> bytes:
+    error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    return f"<ErrorResponse>{error}</ErrorResponse>".encode()

@@ -6,6 +6,8 @@ import asyncio
 import errno
 import os
 import threading
+from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 from aiobotocore.session import AioSession
@@ -17,7 +19,6 @@ from kinesumer.aws.http import connection
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
-from kinesumer.model.records import Page
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
 from tests.integration.aws.stub import AwsStub
@@ -55,41 +56,25 @@ async def test_an_aws_client_that_gets_no_thread_is_only_unavailable(
     assert not caplog.records  # the calls are still made directly
 
 
-async def test_an_answer_for_which_there_is_no_memory_is_asked_for_again(
-    aws: AwsStub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("module", "name"), [(connection, "new_body"), (kinesis, "decode_page")]
+)
+async def test_a_page_for_which_there_is_no_memory_is_asked_for_again(
+    aws: AwsStub,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    module: ModuleType,
+    name: str,
 ) -> None:
     aws.answer_raw("GetRecords", LARGE)
-
-    def allocate(size: int) -> bytearray:
-        if size == len(LARGE):
-            raise MemoryError
-        return bytearray(size)
-
     async with ClientFactory() as clients:
         source = await open_source(clients, Stream("orders"))
         with monkeypatch.context() as patch:
-            patch.setattr(connection, "new_body", allocate)
+            patch.setattr(module, name, Mock(side_effect=MemoryError))
             with pytest.raises(SourceUnavailableError, match="out of memory"):
                 await source.get_records("s iterator", 10)
         assert (await source.get_records("s iterator", 10)).wire_bytes == len(LARGE)
     assert not caplog.records
-
-
-async def test_records_for_which_there_is_no_memory_are_read_again(
-    aws: AwsStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    aws.answer("GetRecords", EMPTY)
-
-    def decode(_: bytearray) -> Page:
-        raise MemoryError
-
-    async with ClientFactory() as clients:
-        source = await open_source(clients, Stream("orders"))
-        with monkeypatch.context() as patch:
-            patch.setattr(kinesis, "decode_page", decode)
-            with pytest.raises(SourceUnavailableError, match="out of memory"):
-                await source.get_records("s x", 10)
-        assert (await source.get_records("s x", 10)).next_iterator == "s y"
 
 
 @pytest.mark.parametrize(

@@ -106,31 +106,24 @@ def described(**changes: object) -> StreamInfo:
     return decode_description(body, 7.0)
 
 
-def test_a_description_has_what_kinesis_tells() -> None:
-    assert described() == StreamInfo(
-        DESCRIPTION["StreamARN"], "ACTIVE", 1700000000.25, 48, 7.0, 1 << 20, True
-    )
-    assert described(MaxRecordSizeInKiB=10240).max_record_bytes == 10 << 20
-
-
 @pytest.mark.parametrize(
-    ("strategy", "routes_by_key"),
-    [(None, True), ("USER_PARTITION_KEY", True), ("AUTO", False)],
+    ("changes", "expected"),
+    [
+        ({}, {}),
+        ({"MaxRecordSizeInKiB": 10240}, {"max_record_bytes": 10 << 20}),
+        ({"RecordDistributionStrategy": "USER_PARTITION_KEY"}, {}),
+        ({"RecordDistributionStrategy": "AUTO"}, {"routes_by_key": False}),
+        # An emulator may write texts and nulls.
+        ({"StreamCreationTimestamp": "2023-11-14T22:13:20.250Z"}, {}),
+        ({"MaxRecordSizeInKiB": None, "RecordDistributionStrategy": None}, {}),
+    ],
 )
-def test_the_strategy_tells_whether_keys_decide_on_shards(
-    strategy: str | None, routes_by_key: bool
+def test_a_description_has_what_kinesis_tells(
+    changes: dict[str, object], expected: dict[str, Any]
 ) -> None:
-    info = described(RecordDistributionStrategy=strategy)
-    assert info.routes_by_key is routes_by_key
-
-
-def test_an_emulator_may_write_texts_and_nulls() -> None:
-    odd = {
-        "StreamCreationTimestamp": "2023-11-14T22:13:20.250Z",
-        "MaxRecordSizeInKiB": None,
-        "KeyId": None,
-    }
-    assert described(**odd) == described()
+    arn = DESCRIPTION["StreamARN"]
+    usual = StreamInfo(arn, "ACTIVE", 1700000000.25, 48, 7.0, 1 << 20, True)
+    assert described(**changes) == usual._replace(**expected)
 
 
 @pytest.mark.parametrize(

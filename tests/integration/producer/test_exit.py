@@ -140,14 +140,7 @@ def test_a_client_gives_up_its_shards_and_the_process_ends(
     kinesumer_aws.put("orders", b"data", "key")
     done = run(kinesumer_aws, program + end)
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'data'\n", "")
-    status = [
-        sys.executable,
-        "-m",
-        "kinesumer.ops.cli",
-        "status",
-        "--app=app",
-        "--json",
-    ]
+    status = [sys.executable, *"-m kinesumer.ops.cli status --app=app --json".split()]
     assert json.loads(subprocess.check_output(status))["members"] == []
 
 

@@ -58,15 +58,19 @@ async def test_a_consumer_is_in_creation_before_it_is_active(
     assert answer["ConsumerDescription"]["ConsumerStatus"] == "ACTIVE"
 
 
-async def test_a_stream_has_twenty_consumers_at_most(
-    aws: EmbeddedAws, kinesis: Any
+@pytest.mark.parametrize(("most", "creating_seconds"), [(20, 0), (5, 60)])
+async def test_a_stream_has_twenty_consumers_at_most_and_five_in_creation(
+    aws: EmbeddedAws, kinesis: Any, most: int, creating_seconds: float
 ) -> None:
+    limit(aws, consumer_creating_seconds=creating_seconds)
     stream, other = aws.create_stream("orders"), aws.create_stream("payments")
-    await register(kinesis, aws, stream, *(f"app-{n}" for n in range(20)))
+    await register(kinesis, aws, stream, *(f"app-{n}" for n in range(most)))
     answer = await refused(register(kinesis, aws, stream, "one-more"))
     assert answer.code == "LimitExceededException"
     await register(kinesis, aws, other, "one-more")
-    await kinesis.deregister_stream_consumer(StreamARN=stream, ConsumerName="app-7")
+    aws.advance(creating_seconds)
+    if not creating_seconds:
+        await kinesis.deregister_stream_consumer(StreamARN=stream, ConsumerName="app-7")
     await register(kinesis, aws, stream, "one-more")
 
 
@@ -85,19 +89,6 @@ async def test_a_stream_counts_its_consumers(aws: EmbeddedAws, kinesis: Any) -> 
     aws.delete_stream("orders")
     aws.create_stream("orders")
     assert await count() == 0
-
-
-async def test_five_consumers_of_a_stream_are_created_at_a_time(
-    aws: EmbeddedAws, kinesis: Any
-) -> None:
-    limit(aws, consumer_creating_seconds=60)
-    stream, other = aws.create_stream("orders"), aws.create_stream("payments")
-    await register(kinesis, aws, stream, *"abcde")
-    answer = await refused(register(kinesis, aws, stream, "f"))
-    assert answer.code == "LimitExceededException"
-    await register(kinesis, aws, other, "f")
-    aws.advance(60)
-    await register(kinesis, aws, stream, "f")
 
 
 # --- looking for consumers -----------------------------------------------------------
