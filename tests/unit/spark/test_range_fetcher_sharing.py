@@ -4,98 +4,66 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import Any
 
 import pytest
 
 from kinesumer.core.pacing import Pacing
 from kinesumer.errors import ShardThrottledError
-from kinesumer.model.records import Page
 from kinesumer.model.streams import Start, Stream
-from kinesumer.ports import Reservation
-from kinesumer.spark.options.parser import ReadOptions
+from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.process_cache import IteratorCache, new_paces
 from kinesumer.spark.range_fetcher import RangeFetcher, ReadContext
 from kinesumer.spark.rows import Columns
-from kinesumer.testing.memory import MemorySource
-from tests.support.spark_query import Query, World, simulated
+from tests.support.spark_query import World, simulated
 from tests.support.spark_reading import schema
 
 TRIGGER_SECONDS = 1.0
 SETTLED, OVER = 40.0, 160.0
 
 
-class Counted(MemorySource):
-    """A source that counts a consumer's answered and refused reads."""
-
-    answered = refused = 0
-
-    async def get_records(
-        self, iterator: str, limit: int, room: Reservation | None = None
-    ) -> Page:
-        await asyncio.sleep(0.01)
-        try:
-            page = await super().get_records(iterator, limit, room)
-        except ShardThrottledError:
-            self.refused += 1
-            raise
-        self.answered += 1
-        return page
-
-
-class TaskReader:
+class Reader:
     """A query whose tasks send requests to Kinesis, on one worker."""
 
     def __init__(
         self, world: World, number: int, trigger_seconds: float = TRIGGER_SECONDS
     ) -> None:
         self.world, self.trigger_seconds = world, trigger_seconds
-        options = ReadOptions(streams=(Stream("orders"),))
-        self.query = Query(world, options)
-        self.source = Counted(world.kinesis, "orders")
-        world.open = self._open  # type: ignore[method-assign]
-        self.query.restart()
-        self.paces, self.iterators = new_paces(world.clock), IteratorCache()
-        self.random, self.options = Random(number), options
-        self.waits: list[float] = []
-
-    async def _open(self, stream: Stream) -> Any:
-        return self.source
+        self.query, self.waits = world.query(), list[float]()
+        self.context = ReadContext(
+            world.clock,
+            Random(number),
+            IteratorCache(),
+            new_paces(world.clock),
+            self.query.options,
+            Columns(schema("data")),
+        )
 
     async def run(self) -> None:
         """Trigger batches until the time is over."""
         clock = self.world.clock
-        due = clock.now() + self.random.random()
+        due = clock.now() + self.context.random.random()
         while clock.now() < OVER:
             await asyncio.sleep(max(0.0, due - clock.now()))
             due = clock.now() + self.trigger_seconds
             if await self.query.plan():
-                await self._compute()
+                await self.query.run_batch()
+                await asyncio.gather(*map(self._fetch, await self.ranges()))
 
-    async def _compute(self) -> None:
-        clock, names = self.world.clock, ("data",)
-        columns = Columns(schema(*names))
-        world = ReadContext(
-            clock, self.random, self.iterators, self.paces, self.options, columns
-        )
+    async def ranges(self) -> list[ShardRange]:
+        """Return the ranges of the last batch."""
+        tasks = await self.query.tasks(len(self.query.ends) - 1)
+        return [range_ for task in tasks for range_ in task.ranges]
 
-        async def open_source(stream: Stream) -> Any:
-            return self.source
-
-        async def fetch(given: Any) -> None:
-            fetch = RangeFetcher(world, given, Stream("orders"), open_source)
-            while not fetch.over:
-                await fetch.wait()
-                batch = await fetch.turn()
-                rows = [] if batch is None else batch.to_pylist()
-                now = clock.now()
-                if now > SETTLED:
-                    self.waits += [now - float(row["data"]) for row in rows]
-
-        await self.query.run_batch()
-        ends = self.query.ends
-        for task in await self.query.tasks(len(ends) - 1):
-            await asyncio.gather(*map(fetch, task.ranges))
+    async def _fetch(self, range_: ShardRange) -> None:
+        stream, open_source = Stream("orders"), self.world.open
+        fetcher = RangeFetcher(self.context, range_, stream, open_source)
+        while not fetcher.over:
+            await fetcher.wait()
+            batch = await fetcher.turn()
+            rows = [] if batch is None else batch.to_pylist()
+            now = self.world.clock.now()
+            if now > SETTLED:
+                self.waits += [now - float(row["data"]) for row in rows]
 
 
 def p99(waits: list[float]) -> float:
@@ -103,15 +71,14 @@ def p99(waits: list[float]) -> float:
     return sorted(waits)[int(0.99 * len(waits))]
 
 
-def refused(*sources: Counted) -> float:
+def refused(world: World) -> float:
     """Return the part of the reads that were refused."""
-    no, yes = sum(s.refused for s in sources), sum(s.answered for s in sources)
-    return no / (no + yes)
+    return world.kinesis.throttled / len(world.source().reads)
 
 
-async def app(world: World, source: Counted, waits: list[float], apps: int) -> None:
+async def app(world: World, waits: list[float], apps: int) -> None:
     """Follow the only shard as a client does."""
-    clock, random = world.clock, Random(7)
+    clock, random, source = world.clock, Random(7), world.source()
     [shard] = await source.list_shards()
     iterator: str | None = await source.get_iterator(shard.shard_id, Start.LATEST)
     pacing = Pacing(clock.now())
@@ -149,13 +116,13 @@ async def put(world: World) -> None:
 async def test_queries_on_one_stream_slow_down_alike_if_at_all(
     world: World, count: int, most: float
 ) -> None:
-    queries = [TaskReader(world, number) for number in range(count)]
+    queries = [Reader(world, number) for number in range(count)]
     await asyncio.gather(put(world), *(query.run() for query in queries))
     p99s = [p99(query.waits) for query in queries]
     assert max(p99s) <= TRIGGER_SECONDS + most
     assert max(p99s) <= 1.5 * min(p99s)
     if count == 2:
-        assert refused(*(query.source for query in queries)) < 0.02
+        assert refused(world) < 0.02
 
 
 # If they don't know each other, refusals show them that another one reads.
@@ -167,21 +134,19 @@ async def test_queries_on_one_stream_slow_down_alike_if_at_all(
 async def test_a_query_and_an_app_leave_each_other_enough(
     world: World, apps: int, query_most: float, app_most: float, refused_most: float
 ) -> None:
-    query, source = TaskReader(world, 0), Counted(world.kinesis, "orders")
+    query, waits = Reader(world, 0), list[float]()
     query.query.driver.apps = lambda _arn: apps
-    waits: list[float] = []
-    await asyncio.gather(put(world), query.run(), app(world, source, waits, apps))
+    await asyncio.gather(put(world), query.run(), app(world, waits, apps))
     assert p99(query.waits) <= TRIGGER_SECONDS + query_most
     assert p99(waits) <= app_most
-    assert refused(query.source, source) < refused_most
+    assert refused(world) < refused_most
 
 
 @simulated(1)
 async def test_the_plan_and_the_tasks_know_how_many_apps_read(world: World) -> None:
-    query = TaskReader(world, 0, trigger_seconds=0.25)
+    query = Reader(world, 0, trigger_seconds=0.25)
     query.query.driver.apps = lambda _arn: 4
     await asyncio.gather(put(world), query.run())
     assert p99(query.waits) <= 1.0
-    assert query.source.answered <= 2.6 * OVER
-    [task] = await query.query.tasks(len(query.query.ends) - 1)
-    assert [range_.apps for range_ in task.ranges] == [4]
+    assert len(world.source().reads) <= 2.6 * OVER
+    assert [range_.apps for range_ in await query.ranges()] == [4]
