@@ -11,7 +11,7 @@ import pytest
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import HASH_KEYS, Start, Stream
 from kinesumer.wire.query_offsets import from_json
-from tests.support.spark_query import Query, World, simulated
+from tests.support.spark_query import World, simulated
 
 
 @simulated(400)
@@ -29,17 +29,6 @@ async def test_a_trigger_over_many_shards_costs_one_call_each(world: World) -> N
         await asyncio.sleep(1)
         assert len(await query.trigger() or ()) == rows
         assert (len(source.reads), len(source.iterators)) == (400, 0)
-
-
-@pytest.mark.parametrize("hours", [0.1, 3, 20])
-@simulated(1)
-async def test_a_tip_of_any_age_takes_two_batches(world: World, hours: float) -> None:
-    await world.stream_in(2_000, seconds=200)
-    await asyncio.sleep(hours * 3600)
-    query = world.query(starting=Start.TRIM_HORIZON)
-    await query.trigger()
-    await query.trigger()
-    assert len(query.rows) == 2_000
 
 
 @simulated(8)
@@ -168,31 +157,6 @@ async def test_read_shards_that_kinesis_dropped_are_forgotten(world: World) -> N
 
 # --- sizes of tasks ------------------------------------------------------------------
 
-SHARDS = 8
-
-
-async def burst(world: World, count: int, size: int) -> None:
-    """Put records into each shard at once, and wait for some seconds."""
-    for shard in range(SHARDS):
-        key = shard * HASH_KEYS // SHARDS
-        for _ in range(count):
-            world.kinesis.put("orders", b"x" * size, explicit_hash_key=key)
-    await asyncio.sleep(5)
-
-
-async def planned_sizes(query: Query) -> list[int]:
-    """Plan a batch. Return the estimated bytes of its tasks."""
-    assert await query.plan()
-    tasks = await query.tasks(len(query.ends) - 1)
-    return [sum(part.estimated_bytes for part in task.ranges) for task in tasks]
-
-
-async def open_burst_query(world: World, **options: int) -> Query:
-    world.kinesis.create_stream("orders", SHARDS)
-    query = world.query(starting=Start.TRIM_HORIZON, max_partitions=64, **options)
-    await query.plan()
-    return query
-
 
 @simulated(16)
 async def test_a_backlog_is_distributed_by_its_size(world: World) -> None:
@@ -213,33 +177,21 @@ async def test_a_backlog_is_distributed_by_its_size(world: World) -> None:
 @pytest.mark.parametrize(
     ("count", "size", "tasks"), [(1, 1_000, 1), (20, 1_000, 1), (200, 10_000, 4)]
 )
-@simulated()
+@simulated(8)
 async def test_a_burst_is_distributed_by_its_size(
     world: World, count: int, size: int, tasks: int, bounded: bool
 ) -> None:
-    query = await open_burst_query(world)
-    await burst(world, count, size)
+    query = world.query(starting=Start.TRIM_HORIZON, max_partitions=64)
+    await query.plan()
+    for shard in world.kinesis.stream("orders").open:
+        for _ in range(count):
+            world.kinesis.put("orders", b"x" * size, "", shard.shard.first_hash)
+    await asyncio.sleep(5)
     if bounded:
         await query.driver.fix_targets()
-    sizes = await planned_sizes(query)
-    assert len(sizes) == tasks
-    assert len(await query.run_batch()) == SHARDS * count
-    assert sum(sizes) == SHARDS * count * size
-
-
-@simulated()
-async def test_a_burst_of_unknown_size_counts_after_a_restart(world: World) -> None:
-    query = await open_burst_query(world)
-    await burst(world, 200, 10_000)
-    await query.plan()
-    query.restart()
-    assert len(await query.tasks(len(query.ends) - 1)) == 2
-
-
-@simulated()
-async def test_the_size_of_a_limited_batch_of_a_burst_is_exact(world: World) -> None:
-    query = await open_burst_query(world, max_rows_per_batch=12)
-    await burst(world, 200, 10_000)
-    for _ in range(3):
-        [size] = await planned_sizes(query)
-        assert size == 10_000 * len(query.read(await query.tasks(len(query.ends) - 1)))
+    assert await query.plan()
+    planned = await query.tasks(len(query.ends) - 1)
+    assert len(planned) == tasks
+    assert len(await query.run_batch()) == 8 * count
+    sizes = [part.estimated_bytes for task in planned for part in task.ranges]
+    assert sum(sizes) == 8 * count * size

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.positions import After, Position, StreamOffset
 from kinesumer.model.streams import Start, Stream
 from tests.support.spark_query import (
     Query,
@@ -33,7 +32,6 @@ def assert_together(
 
 
 async def stream_in(world: World, seconds: float, per_second: float = 1) -> list[Row]:
-    """Put records evenly over a period."""
     return await world.stream_in(int(seconds * per_second), seconds)
 
 
@@ -76,41 +74,6 @@ async def test_trigger_once_reads_shards_without_parents_whole(world: World) -> 
     read = query.read(await query.driver.partitions({}, end))
     roots = (PARENT, "shardId-000000000001")
     assert sorted(read) == sorted(row for row in rows if row[0] in roots)
-
-
-@pytest.mark.parametrize("limit", [{"max_rows_per_batch": 700}, {}])
-@simulated(4)
-async def test_a_shard_far_behind_the_others_is_read_with_them(
-    world: World, limit: dict[str, int]
-) -> None:
-    rows = await two_splits(world, 3)
-    behind = [row for row in rows if row[0] == "shardId-000000000001"]
-    others = [row for row in rows if row[0] != "shardId-000000000001"]
-    last_read = dict(others[:-40])
-    positions = {i: After(Position(number), 0.0) for i, number in last_read.items()}
-    offset = {"orders": StreamOffset(0.0, positions)}
-    query = world.query(starting_positions=offset, **limit)
-    await query.drain()
-    assert set(behind) <= set(query.rows)
-    assert not set(last_read.items()) & set(query.rows)
-    assert max(late_seconds(world, query)) <= SKEW_SECONDS
-
-
-@simulated(8)
-async def test_a_wider_skew_takes_fewer_batches(world: World) -> None:
-    rows: list[Row] = []
-    for number in range(8):
-        world.kinesis.split("orders", f"shardId-{number:012}")
-        rows += await stream_in(world, 300)
-    rows += await stream_in(world, HOUR)
-    counts = []
-    for skew in (60.0, 900.0, 1e6):
-        query = world.query(starting=Start.TRIM_HORIZON, max_skew_per_batch=skew)
-        await query.drain()
-        assert_together(world, query, rows, skew)
-        counts.append(len(query.batches))
-    assert counts[0] == 9
-    assert max(counts[1:]) < 5
 
 
 @simulated(4)
