@@ -63,13 +63,19 @@ async def test_a_query_and_an_app_of_one_table_know_each_other(world: World) -> 
     ]
 
 
+async def batches(world: World, query: Query, seconds: int, *, put: bool) -> None:
+    """Run a batch each second, of one record or of none."""
+    for number in range(seconds):
+        if put:
+            world.put(str(number))
+        await query.batch()
+        await asyncio.sleep(1.0)
+
+
 async def test_positions_are_stored_at_most_every_five_seconds(world: World) -> None:
     query = await reading(world, "0")
     query.store.sent.clear()
-    for number in range(30):
-        world.put(str(number))
-        await query.batch()
-        await asyncio.sleep(1.0)
+    await batches(world, query, 30, put=True)
     assert 5 <= len(query.store.writes("sequence_number")) <= 7
 
 
@@ -77,25 +83,9 @@ async def test_a_query_without_new_records_writes_heartbeats_only(world: World) 
     query = await reading(world, "a")
     await asyncio.sleep(10.0)
     query.store.sent.clear()
-    for _ in range(60):
-        await query.batch()
-        await asyncio.sleep(1.0)
+    await batches(world, query, 60, put=False)
     assert len(query.store.sent) == pytest.approx(30, abs=1)
     assert len(query.store.writes("beat")) == len(query.store.sent)
-
-
-async def test_a_split_ends_the_parent_and_opens_its_children(world: World) -> None:
-    query = await reading(world, "a")
-    world.kinesis.split("orders", P)
-    await query.batch()
-    await world.until(lambda: row(world).ended)
-    await world.until(lambda: owner(world, LOW) and owner(world, HIGH))
-    world.put("b")
-    await query.batch()
-    await world.until(lambda: stored(world, LOW))
-    found = await status(world)
-    assert found.problems == []
-    assert found.streams[0].states == {"ended": 1, "owned": 2}
 
 
 async def test_shards_that_the_offset_no_longer_names_are_ended(world: World) -> None:
@@ -186,10 +176,7 @@ async def test_a_store_that_fails_for_long_only_warns(
 ) -> None:
     query = await reading(world, "a")
     query.store.down = True
-    for number in range(120):
-        world.put(str(number))
-        await query.batch()
-        await asyncio.sleep(1.0)
+    await batches(world, query, 120, put=True)
     query.store.down = False
     await world.until(lambda: stored(world) == newest(world))
     warned = [r.message for r in caplog.records if r.levelname == "WARNING"]
@@ -225,6 +212,9 @@ async def test_lost_responses_change_nothing(world: World) -> None:
     await query.batch()
     await world.until(lambda: owner(world, LOW) and owner(world, HIGH))
     assert row(world).ended
+    found = await status(world)
+    assert found.problems == []
+    assert found.streams[0].states == {"ended": 1, "owned": 2}
 
 
 async def test_positions_never_go_back(world: World) -> None:

@@ -54,9 +54,7 @@ def test_a_new_group_begins_where_the_offset_says() -> None:
     assert found[LOWEST].position == POSITION
     assert found[HIGH].ready
     assert found[LOWEST].ready
-
-
-def test_shards_that_an_offset_omits_have_ended() -> None:
+    # Shards that an offset omits have ended.
     assert {s for s, row in laid(lowest=BEGINNING).items() if row.ended} == {P, LOW}
 
 
@@ -84,12 +82,8 @@ def test_every_row_has_a_position_while_it_waits_too() -> None:
         row(HIGH, P),
         row(LOWEST, LOW),
     )
-    assert found == {
-        P: After(POSITION, 0.0),
-        LOW: AT,
-        HIGH: BEGINNING,
-        LOWEST: BEGINNING,
-    }
+    after = After(POSITION, 0.0)
+    assert found == {P: after, LOW: AT, HIGH: BEGINNING, LOWEST: BEGINNING}
 
 
 def test_a_listed_shard_without_a_row_is_read_unless_a_descendant_was() -> None:
@@ -99,12 +93,8 @@ def test_a_listed_shard_without_a_row_is_read_unless_a_descendant_was() -> None:
 
 def test_dropped_shards_have_no_position() -> None:
     ended = row("shardId-000000000000-old", ended=True)
-    assert [*stored(ended, *(row(s) for s in (P, LOW, HIGH, LOWEST)))] == [
-        P,
-        LOW,
-        HIGH,
-        LOWEST,
-    ]
+    listed = [P, LOW, HIGH, LOWEST]
+    assert [*stored(ended, *map(row, listed))] == listed
 
 
 # --- with a query ---------------------------------------------------------------------
@@ -134,10 +124,9 @@ async def test_clients_begin_where_a_query_did_that_read_nothing(world: World) -
     client = world.client("c1", start=Start.LATEST)
     await asyncio.sleep(20.0)
     assert client.texts == ["after"]
+    start = rows.start_text(world.shard_rows()[P].start)
     group = world.table.rows("group#app")
-    assert [r["start"] for r in group if r["sk"] == f"stream#{ARN}"] == [
-        rows.start_text(world.shard_rows()[P].start)
-    ]
+    assert [r["start"] for r in group if r["sk"] == f"stream#{ARN}"] == [start]
 
 
 async def test_a_crash_while_rows_are_created_is_repaired(world: World) -> None:
@@ -154,6 +143,17 @@ def owned(world: World) -> set[str]:
     return {s for s, r in world.shard_rows().items() if r.owner_id == QUERY_ID}
 
 
+async def owning(world: World, *shards: str) -> Query:
+    """Return a query that has claimed shards."""
+    query = await Query(world).start()
+    await query.batch()
+    if len(shards) > 1:
+        world.kinesis.split("orders", P)
+        await query.batch()
+    await world.until(lambda: owned(world) == {*shards})
+    return query
+
+
 async def test_a_closed_shard_ends_only_when_it_was_read(world: World) -> None:
     world.put("a", "b", "c")
     query = await Query(world).start()
@@ -167,9 +167,7 @@ async def test_a_closed_shard_ends_only_when_it_was_read(world: World) -> None:
 
 
 async def test_a_shard_ends_only_when_its_children_are_listed(world: World) -> None:
-    query = await Query(world).start()
-    await query.batch()
-    await world.until(lambda: owned(world) == {P})
+    query = await owning(world, P)
     source = FaultySource(world.kinesis.source("orders"))
     source.listing = source.list_shards_now()
     query.read_through(source)
@@ -197,21 +195,18 @@ async def test_an_incomplete_listing_changes_nothing(world: World) -> None:
 async def test_claims_beside_one_that_failed_are_kept(world: World) -> None:
     world.kinesis.create_stream("many", 4)
     query = await Query(world, None, "many").start()
-    denied = AccessDeniedError("dynamodb:UpdateItem", "a table")
-    _deny_once(query, denied)
+    _deny_once(query, AccessDeniedError("dynamodb:UpdateItem", "a table"))
+
+    def found() -> list[ShardRow]:
+        return [*world.shard_rows("many").values()]
+
     await query.batch()
-    await world.until(
-        lambda: (
-            [r.owner_id for r in world.shard_rows("many").values()] == [QUERY_ID] * 4
-        )
-    )
+    await world.until(lambda: [r.owner_id for r in found()] == [QUERY_ID] * 4)
     await asyncio.sleep(6.0)
     spread(world, *numbers(0, 8), stream="many")
     await query.batch()
-    await world.until(
-        lambda: all(r.position for r in world.shard_rows("many").values())
-    )
-    assert all(r.epoch == 1 for r in world.shard_rows("many").values())
+    await world.until(lambda: all(r.position for r in found()))
+    assert all(r.epoch == 1 for r in found())
 
 
 def _deny_once(query: Query, error: Exception) -> None:
@@ -228,9 +223,7 @@ def _deny_once(query: Query, error: Exception) -> None:
 
 
 async def test_a_shard_that_a_dead_session_took_is_claimed_back(world: World) -> None:
-    query = await Query(world).start()
-    await query.batch()
-    await world.until(lambda: owned(world) == {P})
+    query = await owning(world, P)
     await change(world, P, owner="a ghost's session", owner_id="ghost", epoch=2)
     for _ in range(3):
         world.put("a")
@@ -242,11 +235,7 @@ async def test_a_shard_that_a_dead_session_took_is_claimed_back(world: World) ->
 
 
 async def test_rows_of_dropped_shards_are_pruned_meanwhile(world: World) -> None:
-    query = await Query(world).start()
-    await query.batch()
-    world.kinesis.split("orders", P)
-    await query.batch()
-    await world.until(lambda: owned(world) == {LOW, HIGH})
+    query = await owning(world, LOW, HIGH)
     await asyncio.sleep(10.0)
     world.kinesis.expire("orders", world.clock.wall())
     for [arn, of_stream] in [*query.log.offset.items()]:
