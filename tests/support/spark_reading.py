@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -42,7 +43,7 @@ EPOCH = 1_700_000_000.0
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time, which jumps to the next timer."""
+    """An event loop in virtual time, which jumps to the next timer. It is a clock."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -51,24 +52,16 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.seconds
 
+    now = time
+
+    def wall(self) -> float:
+        return EPOCH + self.seconds
+
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
         if not ready and scheduled:
             self.seconds = max(self.seconds, scheduled[0].when())
         super()._run_once()  # type: ignore[misc]
-
-
-class JumpingClock:
-    """The clock of a JumpingLoop."""
-
-    def __init__(self, loop: JumpingLoop) -> None:
-        self._loop = loop
-
-    def now(self) -> float:
-        return self._loop.seconds
-
-    def wall(self) -> float:
-        return EPOCH + self._loop.seconds
 
 
 def schema(*names: str) -> StructType:
@@ -83,6 +76,15 @@ class RecordedSource(FaultySource):
         self.calls: list[tuple[str, float]] = []
         self.mishap: Callable[[str, int], None] = lambda call, count: None
         self.released: list[str] = []
+
+    def fail(self, error: Exception, *counts: int, call: str = "") -> None:
+        """Let all calls fail with an error, or only the calls with these numbers."""
+
+        def fail(made: str, count: int) -> None:
+            if call in ("", made) and (not counts or count in counts):
+                raise error
+
+        self.mishap = fail
 
     def _note(self, call: str) -> None:
         self.calls.append((call, self.kinesis.clock.now()))
@@ -110,20 +112,19 @@ class Bench:
 
     def __init__(self, shards: int = 2, reads_per_second: int = 5) -> None:
         self.loop = JumpingLoop()
-        self.clock = JumpingClock(self.loop)
-        self.executor_clock: Clock = self.clock
-        self.kinesis = MemoryKinesis(self.clock, reads_per_second=reads_per_second)
+        self.executor_clock: Clock = self.loop
+        self.kinesis = MemoryKinesis(self.loop, reads_per_second=reads_per_second)
         self.stream = self.kinesis.create_stream("orders", shards)
         self.source = RecordedSource(self.kinesis.source("orders"))
         self.pushed = RecordedSource(self.kinesis.source("orders"))
         self.iterators = IteratorCache()
-        self.paces = new_paces(self.clock)
-        self.numbers: dict[str, list[str]] = {}
+        self.paces = new_paces(self.loop)
+        self.numbers: defaultdict[str, list[str]] = defaultdict(list)
 
     def put(self, count: int, data: Callable[[int], bytes] = b"%d".__mod__) -> None:
         for place in range(count):
             shard, number = self.kinesis.put("orders", data(place), f"key-{place}")
-            self.numbers.setdefault(shard, []).append(number)
+            self.numbers[shard].append(number)
 
     def after(self, shard: str, place: int, sub: int | None = None) -> After:
         """Return the offset just after a record, given by its place in a shard."""
@@ -153,15 +154,6 @@ class Bench:
         self.loop.seconds += 25 * 3600
         self.kinesis.apply_retention()
 
-    def fail(self, error: Exception, *counts: int, call: str = "") -> None:
-        """Let all calls fail with an error, or only the calls with these numbers."""
-
-        def fail(made: str, count: int) -> None:
-            if call in ("", made) and (not counts or count in counts):
-                raise error
-
-        self.source.mishap = fail
-
     def batches(
         self, task: Task, *names: str, **options: Any
     ) -> Generator[pa.RecordBatch]:
@@ -180,7 +172,7 @@ class Bench:
         return [row for batch in batches for row in batch.to_pylist()]
 
     def read_numbers(self, task: Task, **options: Any) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        found = defaultdict[str, list[str]](list)
         for row in self.rows(task, **options):
-            found.setdefault(row["shard_id"], []).append(row["sequence_number"])
+            found[row["shard_id"]].append(row["sequence_number"])
         return found

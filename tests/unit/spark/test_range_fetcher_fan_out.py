@@ -33,20 +33,17 @@ CONSUMER = f"{ORDERS}/consumer/billing:1700000000"
 # --- planning -------------------------------------------------------------------------
 
 
-class Found:
-    """Notes for which streams a consumer was searched."""
+def consuming(world: World) -> tuple[Query, list[str]]:
+    """Return a query, and the streams whose consumer it will have searched for."""
+    query = world.query(streams=(Stream("orders", fan_out="billing"),))
+    searched: list[str] = []
 
-    def __init__(self, query: Query) -> None:
-        self.streams: list[str] = []
-        query.driver.find_consumer = self.find
-
-    async def find(self, stream: Stream) -> str:
-        self.streams.append(stream.name)
+    async def find(stream: Stream) -> str:
+        searched.append(stream.name)
         return CONSUMER
 
-
-def subscribing(tasks: list[Task]) -> list[bool]:
-    return [part.subscribes for task in tasks for part in task.ranges]
+    query.driver.find_consumer = find
+    return query, searched
 
 
 async def planned(query: Query) -> list[Task]:
@@ -58,29 +55,27 @@ async def planned(query: Query) -> list[Task]:
 async def test_the_driver_finds_the_consumer_once_and_tells_the_tasks(
     world: World,
 ) -> None:
-    query = world.query(streams=(Stream("orders", fan_out="billing"),))
-    found = Found(query)
+    query, searched = consuming(world)
     for _ in range(3):
         world.put(5)
         for task in await planned(query):
             assert [stream.fan_out for stream in task.streams] == [CONSUMER]
         await asyncio.sleep(60)
-    assert found.streams == ["orders"]
+    assert searched == ["orders"]
 
 
 @simulated(shards=1)
 async def test_large_ranges_are_subscribed_to_and_small_ones_are_polled(
     world: World,
 ) -> None:
-    query = world.query(streams=(Stream("orders", fan_out="billing"),))
-    Found(query)
+    query, _ = consuming(world)
     chosen = []
     for size in (10, POLLED_BYTES, POLLED_BYTES, 10):
         await asyncio.sleep(SUBSCRIPTION_SECONDS / 2)
         world.kinesis.put("orders", b"x" * size)
         await asyncio.sleep(SUBSCRIPTION_SECONDS / 2)
         world.kinesis.put("orders", b"x" * size)
-        chosen += subscribing(await planned(query))
+        chosen += [p.subscribes for t in await planned(query) for p in t.ranges]
     assert chosen == [False, True, True, False]
 
 
@@ -131,12 +126,7 @@ def test_after_an_error_the_rest_is_polled(
     bench: Bench, error: Exception, failing: int
 ) -> None:
     bench.put(30_000)
-
-    def fail(made: str, count: int) -> None:
-        if made == "records" and count == failing:
-            raise error
-
-    bench.pushed.mishap = fail
+    bench.pushed.fail(error, failing, call="records")
     assert bench.read_numbers(whole(bench)) == {ONE: bench.numbers[ONE]}
     assert bench.pushed.count("records") == failing
     assert bench.source.count("records") > 0
@@ -145,11 +135,7 @@ def test_after_an_error_the_rest_is_polled(
 
 def test_a_consumer_that_may_not_subscribe_fails_the_task(bench: Bench) -> None:
     bench.put(10)
-
-    def fail(made: str, count: int) -> None:
-        raise AccessDeniedError("kinesis:SubscribeToShard", ORDERS)
-
-    bench.pushed.mishap = fail
+    bench.pushed.fail(AccessDeniedError("kinesis:SubscribeToShard", ORDERS))
     with pytest.raises(AccessDeniedError):
         bench.rows(whole(bench))
 
