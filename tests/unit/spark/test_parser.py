@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -119,6 +121,38 @@ REFUSED = {
     "table": ["state"],
     "roleExternalId": ["x"],
     "roleSessionName": ["x"],
+    "startingPosition": [
+        "AT_TIMESTAMP 2026-11-20T12:00:00",
+        "AT_TIMESTAMP soon",
+        "AT_TIMESTAMP 1960-11-20T12:00:00Z",
+        "OLDEST",
+        "LATEST 5",
+        "{}",
+        "{",
+        '{"orders": {}}',
+        '{"orders": {"s": "LATEST"}}',
+        '{"orders": {"s": 5}}',
+        '{"streams": 5, "version": 1}',
+        "checkpoint",
+        '{"orders": {"s": "1"}, "orders": {"s": "2"}}',
+        '{"at_timestamp": "2026-11-20T12:00:00Z", "zone": "x"}',
+    ],
+    "roleArn": ["reader"],
+    "streams": [
+        '[{"name": "orders", "name": "payments"}]',
+        "orders,",
+        "a/b",
+        "orders,orders",
+        "arn:aws:kinesis:eu-west-1:1:table/x",
+        "[]",
+        "[",
+        '[{"region": "eu-west-1"}]',
+        '[{"name": "a", "role": "b"}]',
+        '[{"name": "a", "externalId": "b"}]',
+        '[{"name": "a", "region": 5}]',
+        f'[{{"name": "{PAYMENTS}"}}]',
+        f'[{{"arn": "{PAYMENTS}", "region": "us-east-1"}}]',
+    ],
 }
 
 
@@ -127,6 +161,14 @@ REFUSED = {
 )
 def test_a_bad_value_is_refused_with_the_options_name(name: str, value: str) -> None:
     assert re.match(rf"option {name}\b", refusal(**{name: value}))
+
+
+@contextmanager
+def refused(message: str) -> Iterator[None]:
+    """Expect an error that doesn't repeat the tests' secret."""
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        yield
+    assert "wJalr" not in str(caught.value)
 
 
 CONSUMED = '[{"name": "orders", "fanOut": "billing"}]'
@@ -148,11 +190,7 @@ STARTED = '[{"name": "a", "startingPosition": "LATEST"}]'
         ),
         (BATCH, {"fanOut": "billing"}, "fanOut isn't for read"),
         (BATCH, {"streams": CONSUMED}, '"fanOut" of orders isn\'t for read'),
-        (
-            WRITE,
-            {"streams": CONSUMED},
-            '"fanOut" of orders isn\'t for write',
-        ),
+        (WRITE, {"streams": CONSUMED}, '"fanOut" of orders isn\'t for write'),
         (WRITE, {"streams": "orders,other"}, "one stream, not into orders, other"),
         (WRITE, {"streams": STARTED}, "a sink has no startingPosition"),
         (WRITE, {"startingPosition": "LATEST"}, "startingPosition isn't for write"),
@@ -161,9 +199,8 @@ STARTED = '[{"name": "a", "startingPosition": "LATEST"}]'
 def test_the_error_of_an_option_says_what_is_wrong_with_it(
     use: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(message)) as caught:
+    with refused(re.escape(message)):
         write(**options) if use == WRITE else read(use, **options)
-    assert "wJalr" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -173,10 +210,8 @@ def test_the_error_of_an_option_says_what_is_wrong_with_it(
     "proxyPassword".split(),
 )
 def test_credentials_are_refused_and_not_repeated(name: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with refused(f"option {name} is a credential"):
         KinesumerDataSource({"streams": "orders", name: "wJalrXUtnFEMI"})
-    assert f"option {name} is a credential" in str(caught.value)
-    assert "wJalr" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -192,18 +227,16 @@ def test_credentials_are_refused_and_not_repeated(name: str) -> None:
     ],
 )
 def test_credentials_in_a_url_are_refused_in_any_form(name: str, url: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{name} .* credentials") as caught:
+    with refused(f"{name} .* credentials"):
         write(**{name: url})
-    assert "wJalr" not in str(caught.value)
 
 
 def test_credentials_in_an_endpoint_of_the_environment_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://user:wJalr@127.0.0.1")
-    with pytest.raises(ConfigurationError, match="AWS_ENDPOINT_URL_STS") as caught:
+    with refused("AWS_ENDPOINT_URL_STS"):
         connection_from({})
-    assert "wJalr" not in str(caught.value)
 
 
 # --- the connection -------------------------------------------------------------------
@@ -252,10 +285,7 @@ def test_the_options_of_a_query_for_databricks_are_accepted() -> None:
         ("https://kinesis.us-iso-east-1.c2s.ic.gov", "us-iso-east-1"),
         ("https://kinesis-fips.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
         ("https://kinesis.cn-north-1.api.amazonwebservices.com.cn", "cn-north-1"),
-        (
-            "https://vpce-1-x.kinesis.us-east-1.vpce.amazonaws.com",
-            "us-east-1",
-        ),
+        ("https://vpce-1-x.kinesis.us-east-1.vpce.amazonaws.com", "us-east-1"),
         ("https://kinesis.example.org", None),
     ],
 )

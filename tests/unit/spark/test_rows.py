@@ -33,8 +33,7 @@ ALL = Columns(schema(*COLUMNS))
 
 
 def rows_in(body: Body, *, deaggregate: bool = True) -> list[dict[str, object]]:
-    rows = rows_of(decode_page(body), deaggregate=deaggregate)
-    return listed(rows)
+    return listed(rows_of(decode_page(body), deaggregate=deaggregate))
 
 
 def listed(rows: TableRows | RecordRows) -> list[dict[str, object]]:
@@ -137,10 +136,8 @@ def test_a_page_becomes_columns_without_pandas() -> None:
 
 def test_a_page_that_looks_like_an_end_has_its_records_as_objects() -> None:
     body = page([record(1, b"a"), record(2, b"b")], NextShardIterator=None)
-    found = decode_page(body)
-    rows = rows_of(found, deaggregate=True)
-    assert [each.data for each in found.records] == [b"a", b"b"]
-    assert len(rows) == 2
+    assert [each.data for each in decode_page(body).records] == [b"a", b"b"]
+    assert len(rows_in(body)) == 2
 
 
 def test_only_requested_columns_are_built() -> None:
@@ -151,14 +148,14 @@ def test_only_requested_columns_are_built() -> None:
 
 
 def test_a_schema_of_unknown_columns_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"'color'.*sequence_number"):
-        Columns(StructType().add("color", StringType()))
-    with pytest.raises(ConfigurationError, match=r"'data'.*bigint.*binary"):
-        Columns(StructType().add("data", LongType()))
-    with pytest.raises(ConfigurationError, match="the schema has no columns"):
-        Columns(StructType())
-    with pytest.raises(ConfigurationError, match="names are lower-case: data"):
-        Columns(StructType().add("Data", BinaryType()))
+    for wrong, message in (
+        (StructType().add("color", StringType()), r"'color'.*sequence_number"),
+        (StructType().add("data", LongType()), r"'data'.*bigint.*binary"),
+        (StructType(), "the schema has no columns"),
+        (StructType().add("Data", BinaryType()), "names are lower-case: data"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            Columns(wrong)
 
 
 def filter_of(first: ShardPosition, last: ShardPosition) -> RangeFilter:
@@ -206,9 +203,6 @@ def test_a_range_continues_with_the_next_page_until_its_last_record() -> None:
     assert (given.after, given.reached) == (Position("9"), False)
     assert given.take(numbered(10, 11, 12)) == Slice(0, 2)
     assert (given.reached, given.passed) == (True, False)
-
-
-def test_a_range_whose_last_record_was_read_before_is_over() -> None:
     assert filter_of(after(9), after(9)).reached
 
 

@@ -42,15 +42,17 @@ def _no_connections_are_left() -> Iterator[None]:
     run_on_loop(close_sources())
 
 
+ARROW = pa.schema(
+    {
+        "data": pa.binary(),
+        "partition_key": pa.string(),
+        "explicit_hash_key": pa.string(),
+    }
+)
+
+
 def batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    return pa.record_batch(
-        [
-            pa.array(column, pa.binary() if at == 0 else pa.string())
-            for at, column in enumerate(columns)
-        ],
-        names=["data", "partition_key", "explicit_hash_key"],
-    )
+    return pa.record_batch(list(zip(*rows, strict=True)), schema=ARROW)
 
 
 def put(
@@ -68,15 +70,11 @@ def put(
 async def _read(stream: str) -> dict[str, list[Record]]:
     source = await sources(connection_from({})).open(Stream(stream))
     found: dict[str, list[Record]] = {}
+    iterator: str | None
     for shard in await source.list_shards():
-        iterator: str | None = await source.get_iterator(
-            shard.shard_id, Start.TRIM_HORIZON
-        )
-        of_shard = Source(
-            Fence(ShardKey("arn/x", shard.shard_id), 1),
-            shard.first_hash,
-            shard.last_hash,
-        )
+        iterator = await source.get_iterator(shard.shard_id, Start.TRIM_HORIZON)
+        fence = Fence(ShardKey("arn/x", shard.shard_id), 1)
+        of_shard = Source(fence, shard.first_hash, shard.last_hash)
         found[shard.shard_id] = []
         while iterator is not None:
             page = await source.get_records(iterator, 10_000)

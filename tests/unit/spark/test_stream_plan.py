@@ -28,10 +28,10 @@ async def read_ten(world: World) -> Query:
     return query
 
 
-async def restart_after(world: World, query: Query, seconds: float) -> None:
-    """Put ten records, and restart the query later."""
+async def restart_later(world: World, query: Query) -> None:
+    """Put ten records, and restart the query two days later."""
     world.put(10)
-    await world.pass_time(seconds)
+    await world.pass_time(2 * DAY)
     query.restart()
 
 
@@ -46,7 +46,7 @@ async def test_expired_unread_records_are_an_error_or_counted_once(
     world: World,
 ) -> None:
     query = await read_ten(world)
-    await restart_after(world, query, 2 * DAY)
+    await restart_later(world, query)
     with pytest.raises(DataLossError, match=r"orders.*shardId.*failOnDataLoss=false"):
         await query.trigger()
     allowed = with_losses(world, query)
@@ -84,7 +84,7 @@ async def test_what_expired_unread_after_a_split_is_an_error_or_counted(
     world.kinesis.split("orders", PARENT)
     if parent_is_read:
         await query.trigger()  # reads the parent to its end, but no child yet
-    await restart_after(world, query, 2 * DAY)
+    await restart_later(world, query)
     with pytest.raises(DataLossError, match=reason):
         await query.drain()
     allowed = with_losses(world, query)

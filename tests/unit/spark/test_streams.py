@@ -95,49 +95,6 @@ def test_a_helper_writes_streams_with_regions_and_roles() -> None:
         streams_option(Stream("orders", fan_out="billing", fan_out_fallback=True))
 
 
-REFUSED = {
-    "startingPosition": [
-        "AT_TIMESTAMP 2026-11-20T12:00:00",
-        "AT_TIMESTAMP soon",
-        "AT_TIMESTAMP 1960-11-20T12:00:00Z",
-        "OLDEST",
-        "LATEST 5",
-        "{}",
-        "{",
-        '{"orders": {}}',
-        '{"orders": {"s": "LATEST"}}',
-        '{"orders": {"s": 5}}',
-        '{"streams": 5, "version": 1}',
-        "checkpoint",
-        '{"orders": {"s": "1"}, "orders": {"s": "2"}}',
-        '{"at_timestamp": "2026-11-20T12:00:00Z", "zone": "x"}',
-    ],
-    "roleArn": ["reader"],
-    "streams": [
-        '[{"name": "orders", "name": "payments"}]',
-        "orders,",
-        "a/b",
-        "orders,orders",
-        "arn:aws:kinesis:eu-west-1:1:table/x",
-        "[]",
-        "[",
-        '[{"region": "eu-west-1"}]',
-        '[{"name": "a", "role": "b"}]',
-        '[{"name": "a", "externalId": "b"}]',
-        '[{"name": "a", "region": 5}]',
-        f'[{{"name": "{PAYMENTS}"}}]',
-        f'[{{"arn": "{PAYMENTS}", "region": "us-east-1"}}]',
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [(name, value) for name in REFUSED for value in REFUSED[name]]
-)
-def test_a_bad_value_is_refused_with_the_options_name(name: str, value: str) -> None:
-    assert re.match(rf"option {name}\b", refusal(**{name: value}))
-
-
 def test_one_name_in_two_regions_is_two_streams() -> None:
     both = (Stream("orders", region="eu-west-1"), Stream("orders", region="us-east-1"))
     assert read(streams=streams_option(*both)).streams == both
