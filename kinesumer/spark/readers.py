@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import (
 
 from kinesumer.core.batch_ranges import Limits
 from kinesumer.errors import ConfigurationError
-from kinesumer.model.positions import Offset
 from kinesumer.spark.filters import ANY_ROW, FilterTaker, PushedFilters, push
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
 from kinesumer.spark.options.table import requested
@@ -79,14 +78,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or ``start`` itself if nothing is new."""
         driver = self._opened()
-        committed = from_json(start)
         # The batch that ended at ``start`` is complete. Spark calls commit() later, or
         # not at all if no batch follows.
-        self._committed(committed)
+        self.commit(start)
+        committed = from_json(start)
         if isinstance(limit, ReadAllAvailable):  # the only batch of Trigger.Once
-            end = run_on_loop(driver.all_there_is(committed))
+            work = driver.all_there_is(committed)
         else:
-            end = run_on_loop(driver.latest(committed, self._limits(limit)))
+            work = driver.latest(committed, self._limits(limit))
+        end = run_on_loop(work)
         return start if end is None else to_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -112,7 +112,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """If the query has an app, store the end of a completed batch for its group."""
-        self._committed(from_json(end))
+        if self._mirror is not None and (offset := from_json(end)):
+            self._mirror.committed(offset)
 
     def stop(self) -> None:
         """Leave the group. Spark ends this process right afterwards."""
@@ -140,11 +141,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             driver.stored = self._mirror.stored
             driver.apps = self._mirror.apps
         return driver
-
-    def _committed(self, offset: Offset) -> None:
-        mirror = self._mirror
-        if mirror is not None and offset:
-            mirror.committed(offset)
 
     def _limits(self, limit: ReadLimit) -> Limits:
         """Return Spark's limit together with the limits of the options."""

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import (
 from kinesumer.errors import ConfigurationError
 from kinesumer.spark.jvm import require_pyspark
 from kinesumer.spark.options.parser import (
+    WriteOptions,
     connection_from,
     parse_read,
     parse_write,
@@ -65,11 +66,7 @@ class KinesumerDataSource(DataSource):
         """Return the writer of ``df.write``."""
         from kinesumer.spark.sink import BatchWriter
 
-        if overwrite:
-            raise ConfigurationError(
-                'rows can only be added to a stream: use mode("append")'
-            )
-        return BatchWriter(parse_write(self.options, self._connection), schema)
+        return BatchWriter(self._write_options(overwrite, "mode"), schema)
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
@@ -77,8 +74,11 @@ class KinesumerDataSource(DataSource):
         """Return the writer of ``df.writeStream``."""
         from kinesumer.spark.sink import StreamWriter
 
+        return StreamWriter(self._write_options(overwrite, "outputMode"), schema)
+
+    def _write_options(self, overwrite: bool, mode: str) -> WriteOptions:
         if overwrite:
             raise ConfigurationError(
-                'rows can only be added to a stream: use outputMode("append")'
+                f'rows can only be added to a stream: use {mode}("append")'
             )
-        return StreamWriter(parse_write(self.options, self._connection), schema)
+        return parse_write(self.options, self._connection)

@@ -120,11 +120,8 @@ class Driver:
                 arn,
             )
         new = [stream for stream in streams if stream.arn not in start]
-        if (
-            new
-            and isinstance(self.options.starting, FromCheckpoint)
-            and self.stored is not None
-        ):
+        is_from_group = isinstance(self.options.starting, FromCheckpoint)
+        if new and is_from_group and self.stored is not None:
             self._stored = await self.stored()
         at_latest = [stream for stream in new if self._starting(stream) == Start.LATEST]
         await asyncio.gather(*(stream.resolve_now() for stream in at_latest))
@@ -331,25 +328,17 @@ def _range(
     expiring_until: float,
 ) -> ShardRange:
     first, last = pair
-    span, retention = 1.0, UNKNOWN_RETENTION_SECONDS
+    span = 1.0
     if isinstance(first, After | At) and isinstance(last, After):
         span = max(0.0, last.seen - first.seen)
-    size = int(MAX_BYTES_PER_SECOND * span)
-    if stream is not None:
-        retention = stream.retention_seconds
-        size = stream.estimate_bytes(shard_id, last, span)
-    subscribes = stream is not None and stream.subscribes(shard_id, size)
-    return ShardRange(
-        arn,
-        shard_id,
-        first,
-        last,
-        retention,
-        size,
-        expiring_until,
-        subscribes,
-        1 if stream is None else stream.apps,
-    )
+    place = arn, shard_id, first, last
+    if stream is None:
+        size = int(MAX_BYTES_PER_SECOND * span)
+        return ShardRange(*place, UNKNOWN_RETENTION_SECONDS, size, expiring_until)
+    size = stream.estimate_bytes(shard_id, last, span)
+    subscribes = stream.subscribes(shard_id, size)
+    retention = stream.retention_seconds
+    return ShardRange(*place, retention, size, expiring_until, subscribes, stream.apps)
 
 
 def _without_wrong_ends(before: StreamOffset, stream: StreamState) -> StreamOffset:

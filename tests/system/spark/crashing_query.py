@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -84,29 +85,28 @@ def _rows(spark: SparkSession, options: dict[str, str]) -> DataFrame:
     return stream.options(startingPosition="TRIM_HORIZON", **options).load()
 
 
-def _session(setting: dict[str, object]) -> SparkSession:
-    builder = (
-        SparkSession.builder.master(str(setting["master"]))
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "700m")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.session.timeZone", "UTC")
+def _session(setting: dict[str, Any]) -> SparkSession:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "700m",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "UTC",
         # The log must be kept, because it tells which batch wrote a file.
-        .config("spark.sql.streaming.fileSink.log.cleanupDelay", "3600000")
+        "spark.sql.streaming.fileSink.log.cleanupDelay": "3600000",
         # The test kills many tasks, and these failures must not end a query.
-        .config("spark.task.maxFailures", "20")
-        .config("spark.excludeOnFailure.enabled", "false")
-        .config("spark.speculation", "true")
-        .config("spark.speculation.interval", "50ms")
-        .config("spark.speculation.multiplier", "1.1")
-        .config("spark.speculation.quantile", "0.1")
-        .config("spark.speculation.minTaskRuntime", "10ms")
-    )
-    for name, value in dict(setting["conf"]).items():  # type: ignore[call-overload]
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+        "spark.task.maxFailures": "20",
+        "spark.excludeOnFailure.enabled": "false",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.minTaskRuntime": "10ms",
+        **setting["conf"],
+    }
+    builder = SparkSession.builder.master(setting["master"])
+    return builder.config(map=settings).getOrCreate()
 
 
 if __name__ == "__main__":

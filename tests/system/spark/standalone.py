@@ -7,27 +7,24 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tests.support.ports import free_port
 from tests.system.spark.processes import SPARK_HOME, Program
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
-WORKER_CORES, WORKER_MEMORY = 1, "700m"
+WORKERS, WORKER_CORES, WORKER_MEMORY = 2, 1, "700m"
 EXECUTOR_MEMORY = "600m"
 
 
 class Cluster:
-    """One master and some workers. A worker's executors are in its process session."""
+    """One master and two workers. A worker's executors are in its process session."""
 
-    def __init__(
-        self, directory: Path, environment: Mapping[str, str], workers: int = 2
-    ) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
         self._directory = directory
         # Spark's daemons read the size of their heap from SPARK_DAEMON_MEMORY.
         self._environment = {**environment, "SPARK_DAEMON_MEMORY": "256m"}
-        self._count = workers
         self._stack = ExitStack()
         self._port, self._web_port = free_port(), free_port()
         self.workers: list[Program] = []
@@ -48,7 +45,7 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add_worker(self) -> Program:
+    def _add_worker(self) -> None:
         name = f"worker-{len(self.workers)}"
         place = ["--work-dir", str(self._directory / name), "--webui-port", "0"]
         size = ["--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY]
@@ -56,17 +53,12 @@ class Cluster:
         host = f"127.0.0.{len(self.workers) + 2}"
         worker = self._daemon(name, "worker.Worker", [*place, *size, self.url], host)
         self.workers.append(worker)
-        return worker
 
-    def state(self) -> dict[str, Any]:
+    def _alive(self) -> int:
         url = f"http://{HOST}:{self._web_port}/json/"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
-
-    def alive(self) -> int:
         try:
-            workers = self.state()["workers"]
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                workers = json.load(answer)["workers"]
         except OSError:
             return 0
         return sum(worker["state"] == "ALIVE" for worker in workers)
@@ -74,10 +66,10 @@ class Cluster:
     def _start(self) -> None:
         place = ["--port", str(self._port), "--webui-port", str(self._web_port)]
         master = self._daemon("master", "master.Master", place)
-        for _ in range(self._count):
-            self.add_worker()
+        for _ in range(WORKERS):
+            self._add_worker()
         master.wait_until(
-            lambda: self.alive() == self._count, "registered workers", START_SECONDS
+            lambda: self._alive() == WORKERS, "registered workers", START_SECONDS
         )
 
     def _daemon(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,21 +16,11 @@ from kinesumer.testing import EmbeddedAws
 from tests.support.clock import PATIENCE_SECONDS
 
 CLIENT = (
-    *(
-        sys.executable,
-        "-m",
-        "kinesumer.ops.cli",
-        "consume",
-        "orders",
-        "--app",
-        "billing",
-    ),
-    *("--output", "text", "--start", "TRIM_HORIZON"),
+    "kinesumer.ops.cli consume orders --app billing --output text --start TRIM_HORIZON"
 )
-QUERY = (sys.executable, "-m", "tests.system.spark.query_process")
-OPTIONS = (
-    *("streams=orders", "app=billing", "table=kinesumer-state-store"),
-    "startingPosition=checkpoint",
+QUERY = (
+    "tests.system.spark.query_process {} streams=orders app=billing "
+    "table=kinesumer-state-store startingPosition=checkpoint"
 )
 Process = subprocess.Popen[str]
 
@@ -44,12 +33,13 @@ class Processes:
         self._all: list[Process] = []
 
     def client(self) -> Process:
-        return self._start(*CLIENT)
+        return self._start(CLIENT)
 
     def query(self) -> Process:
-        return self._start(*QUERY, str(self._log), *OPTIONS)
+        return self._start(QUERY.format(self._log))
 
-    def _start(self, *command: str) -> Process:
+    def _start(self, module: str) -> Process:
+        command = [sys.executable, "-m", *module.split()]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
         self._all.append(process)
@@ -78,11 +68,6 @@ def read_until(process: Process, last: str) -> list[str]:
     return found
 
 
-def stop(process: Process, number: int = signal.SIGTERM) -> None:
-    process.send_signal(number)
-    process.communicate(timeout=PATIENCE_SECONDS)
-
-
 def refusal(process: Process) -> str:
     """Return the error of a process that isn't allowed to start."""
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
@@ -103,7 +88,7 @@ def test_a_group_moves_from_clients_to_a_query_and_back(
     client = processes.client()
     assert read_until(client, "2") == ["1", "2"]
     assert "clients of app 'billing' are alive" in refusal(processes.query())
-    stop(client, signal.SIGKILL)
+    client.kill()
 
     put(kinesumer_aws, "3")
     query = processes.query()  # waits until the client's lease has expired
@@ -117,8 +102,9 @@ def test_a_group_moves_from_clients_to_a_query_and_back(
     assert member["shards"] == 1
     assert shown["problems"] == []
     assert "a Spark query holds app 'billing'" in refusal(processes.client())
-    query.terminate()
-    stop(query)  # Spark sends the signal twice
+    for _ in range(2):  # Spark sends the signal twice
+        query.terminate()
+    query.communicate(timeout=PATIENCE_SECONDS)
 
     put(kinesumer_aws, "5")
     assert read_until(processes.client(), "5") == ["5"]

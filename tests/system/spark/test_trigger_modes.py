@@ -52,11 +52,19 @@ def writer(
     )
 
 
-def put(aws: EmbeddedAws, stream: str, first: int, last: int) -> list[bytes]:
-    data = [f"{i:06}".encode() for i in range(first, last)]
+def put(
+    aws: EmbeddedAws, stream: str, first: int, last: int, filler: bytes = b""
+) -> list[bytes]:
+    data = [b"%06d" % i + filler for i in range(first, last)]
     for item in data:
-        aws.put(stream, item, item.decode())
+        aws.put(stream, item, item[:6].decode())
     return data
+
+
+def drain(query: DataStreamWriter) -> None:
+    """Run a query with Trigger.AvailableNow to its end."""
+    started = query.trigger(availableNow=True).start()
+    assert started.awaitTermination(PATIENCE_SECONDS)
 
 
 def wait_for(data: list[bytes], sink: Sink, query: StreamingQuery) -> None:
@@ -74,15 +82,13 @@ def test_available_now_drains_all_generations_and_ends(
     spark_aws.merge("drained", "shardId-000000000002", "shardId-000000000003")
     data += put(spark_aws, "drained", 100, 120)
     sink = Sink()
-    query = writer(spark, "drained", sink, tmp_path, maxRowsPerBatch="40").trigger(
-        availableNow=True
-    )
-    assert query.start().awaitTermination(PATIENCE_SECONDS)
+    query = writer(spark, "drained", sink, tmp_path, maxRowsPerBatch="40")
+    drain(query)
     assert sorted(sink.data) == data
     assert max(len(rows) for rows in sink.batches.values()) <= 40
     # Without new records, a second run computes no batch.
     done = len(sink.batches)
-    assert query.start().awaitTermination(PATIENCE_SECONDS)
+    drain(query)
     assert len(sink.batches) == done
 
 
@@ -105,10 +111,8 @@ def test_a_running_query_follows_reshards_runs_no_empty_batch_and_shows_its_lag(
     arn = spark_aws.create_stream("followed", shards=2)
     data = put(spark_aws, "followed", 0, 20)
     sink = Sink()
-    start = writer(spark, "followed", sink, tmp_path).trigger(
-        processingTime="0 seconds"
-    )
-    query = start.start()
+    start = writer(spark, "followed", sink, tmp_path)
+    query = start.trigger(processingTime="0 seconds").start()
     try:
         wait_for(data, sink, query)
         spark_aws.split("followed", "shardId-000000000001")
@@ -126,7 +130,7 @@ def test_a_running_query_follows_reshards_runs_no_empty_batch_and_shows_its_lag(
     finally:
         query.stop()
     data += put(spark_aws, "followed", 40, 60)
-    assert start.trigger(availableNow=True).start().awaitTermination(PATIENCE_SECONDS)
+    drain(start)
     assert sorted(sink.data) == data
 
 
@@ -163,21 +167,11 @@ def test_large_batches_are_read_by_subscriptions_of_one_consumer(
 ) -> None:
     spark_aws.create_stream("pushed", shards=2)
     filler = b"x" * 40_000
-
-    def put_large(first: int, last: int) -> list[bytes]:
-        data = [b"%06d" % i + filler for i in range(first, last)]
-        for item in data:
-            spark_aws.put("pushed", item, item[:6].decode())
-        return data
-
-    data = put_large(0, 60)
+    data = put(spark_aws, "pushed", 0, 60, filler)
     spark_aws.split("pushed", "shardId-000000000000")
-    data += put_large(60, 120)
+    data += put(spark_aws, "pushed", 60, 120, filler)
     sink = Sink()
-    query = writer(spark, "pushed", sink, tmp_path, fanOut="billing").trigger(
-        availableNow=True
-    )
-    assert query.start().awaitTermination(PATIENCE_SECONDS)
+    drain(writer(spark, "pushed", sink, tmp_path, fanOut="billing"))
     assert sorted(sink.data) == data
     count = spark_aws.journal.count
     assert count("kinesis", "RegisterStreamConsumer") == 1
