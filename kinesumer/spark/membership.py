@@ -54,8 +54,7 @@ class Membership:
         Wait for other members that may have died. Raises GroupBusyError if a member
         proves to be alive. Errors of the state store are raised, too.
         """
-        task = asyncio.create_task(self._run(), name="kinesumer-mirror")
-        self._task = task
+        self._task = task = asyncio.create_task(self._run(), name="kinesumer-mirror")
         try:
             await wait_for_start(self._first, task)
         except asyncio.CancelledError:
@@ -96,7 +95,7 @@ class Membership:
 
     async def _hold_group(self) -> None:
         """Keep the query registered. Raises an error if another member is alive."""
-        events: asyncio.Queue[Event] = asyncio.Queue()
+        events = asyncio.Queue[Event]()
         heart = self._heartbeater = Heartbeater(
             self._context,
             streams=self._streams,

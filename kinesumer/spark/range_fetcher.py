@@ -117,9 +117,9 @@ class RangeFetcher:
         started = clock.now()
         try:
             if self._subscribed is None:
-                page, rows = await self._read(started)
+                page = await self._read(started)
             else:
-                page, rows = await self._receive(self._subscribed)
+                page = await self._receive(self._subscribed)
             if page.is_unconfirmed:
                 raise SourceUnavailableError(
                     f"{self._key.shard_id} is open, but Kinesis's answer looks like "
@@ -132,6 +132,7 @@ class RangeFetcher:
                 self._poll_instead(str(error))
             return None
         self._answered_at = self._context.running()
+        rows = rows_of(page, deaggregate=self._context.options.deaggregate)
         return self._take(started, page, rows)
 
     def _failed(self, error: KinesumerError) -> None:
@@ -153,7 +154,7 @@ class RangeFetcher:
             self._pushed.release(self._key.shard_id)
             self._pushed = None
 
-    async def _receive(self, stream: Stream) -> tuple[Page, Rows]:
+    async def _receive(self, stream: Stream) -> Page:
         """Return the next event of the range's subscription, as a page."""
         if self._pushed is None or self._iterator is None:
             await self._check_trimmed(await self._open(self._polled))
@@ -161,33 +162,24 @@ class RangeFetcher:
             self._iterator = await self._pushed.get_iterator(
                 self._key.shard_id, self._filter.after
             )
-        page = await self._pushed.get_records(self._iterator, PAGE_RECORDS)
-        deaggregate = self._context.options.deaggregate
-        return page, rows_of(page, deaggregate=deaggregate)
+        return await self._pushed.get_records(self._iterator, PAGE_RECORDS)
 
     def _poll_instead(self, reason: str) -> None:
         """Poll what is left of the range, and let polling decide about errors."""
-        logger.info(
-            "%s, %s: polling instead of fan-out: %s",
-            self._range.stream_arn,
-            self._key.shard_id,
-            reason,
-        )
+        logger.info("%s, %s: polling instead of fan-out: %s", *self._key, reason)
         self.close()
         self._subscribed = self._iterator = None
         self._next_at = self._pacing.starts_at(self._context.clock.now())
 
-    async def _read(self, now: float) -> tuple[Page, Rows]:
+    async def _read(self, now: float) -> Page:
         after, iterators = self._filter.after, self._context.iterators
-        deaggregate = self._context.options.deaggregate
         source = await self._open(self._polled)
         if self._iterator is None and isinstance(after, Position):
             self._iterator = iterators.take(self._key, after, now)
         if self._iterator is None:
             self._iterator = await self._begin(source)
         limit = self._pacing.page_records(PAGE_RECORDS)
-        page = await source.get_records(self._iterator, limit, ReservedForAny())
-        return page, rows_of(page, deaggregate=deaggregate)
+        return await source.get_records(self._iterator, limit, ReservedForAny())
 
     async def _begin(self, source: StreamSource) -> str:
         await self._check_trimmed(source)
@@ -244,14 +236,12 @@ class RangeFetcher:
         if not self._filter.is_first_missing:
             return
         self._filter.is_first_missing = False
-        range_ = self._range
-        age = self._context.clock.wall() - (seen_at(range_.first) or 0.0)
-        is_new = self._context.clock.wall() < range_.expiring_until
-        if is_new and age > range_.retention_seconds - CLOCK_ERROR_SECONDS:
+        range_, now = self._range, self._context.clock.wall()
+        age = now - (seen_at(range_.first) or 0.0)
+        old = range_.retention_seconds - CLOCK_ERROR_SECONDS
+        if now < range_.expiring_until and age > old:
             logger.warning(
-                "the oldest records expired while the query began: %s, %s",
-                range_.stream_arn,
-                range_.shard_id,
+                "the oldest records expired while the query began: %s, %s", *self._key
             )
             return
         self._report_loss("the first have expired")
@@ -332,8 +322,7 @@ class RangeFetcher:
         return self._pacing.after_failure(now, jitter)
 
     def _report_loss(self, why: str) -> None:
-        range_, last = self._range, self._filter.last
+        last = self._filter.last
         if last is not None:
             why += f"; the batch ends at {last.sequence_number}"
-        arn, shard_id = range_.stream_arn, range_.shard_id
-        self._context.loss.report(arn, shard_id, range_.first, why)
+        self._context.loss.report(*self._key, self._range.first, why)

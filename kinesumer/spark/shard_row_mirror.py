@@ -63,15 +63,12 @@ class ShardRowMirror:
         """Store the last position of each shard and release the shard, in one write."""
         if _shape(member, positions) != self._synced:
             await self.sync(member, positions)
-        app, held = self._context.app, self._held
+        app, held = self._context.app, self._held.values()
         self._held, self._synced = {}, None
-        await write_all(
-            self._context,
-            [
-                shard_writes.release(app, row, _progress(row, positions))
-                for row in held.values()
-            ],
-        )
+        releases = [
+            shard_writes.release(app, row, _progress(row, positions)) for row in held
+        ]
+        await write_all(self._context, releases)
 
     def _warn_if_behind(self, positions: Positions) -> None:
         """Warn if the group has stored positions after those of this query."""
@@ -117,14 +114,12 @@ class ShardRowMirror:
             # and must be claimed.
             if repairs.create or repairs.ready or claimed or ended:
                 continue
-            leaves = positions.keys() & {s.shard_id for s in lineage.leaves(listed)}
+            leaves = {s.shard_id for s in lineage.leaves(listed)}
+            waiting = [row for row in stored if row.ready and not row.ended]
             return (
                 not unreadable
-                and not any(isinstance(positions[leaf], End) for leaf in leaves)
-                and all(
-                    row.ended or not row.ready or row.key in self._held
-                    for row in stored
-                )
+                and leaves.isdisjoint(_ended(positions))
+                and all(row.key in self._held for row in waiting)
             )
 
     async def _create_initial_rows(
@@ -141,14 +136,11 @@ class ShardRowMirror:
             if not row.baseline:  # the process that created it died before it finished
                 await sync_shards(context, stream)
             return
+        app, created_at = context.app, stream.info.created_at
         first = first_rows(stream.arn, listed, positions)
-        await write_all(
-            context, [shard_writes.create_shard(context.app, r) for r in first]
-        )
-        mine = StreamRow(
-            stream.arn, stream.info.created_at, _start(positions), baseline=True
-        )
-        await context.write(writes.create_stream(context.app, mine))
+        await write_all(context, [shard_writes.create_shard(app, r) for r in first])
+        mine = StreamRow(stream.arn, created_at, _start(positions), baseline=True)
+        await context.write(writes.create_stream(app, mine))
 
     # --- claims and ends --------------------------------------------------------------
 
@@ -189,10 +181,8 @@ class ShardRowMirror:
         todo = [row for row in self._held.values() if row.key.shard_id in done]
         for row in todo:
             del self._held[row.key]
-        app = self._context.app
-        await write_all(
-            self._context, [shard_writes.mark_ended(app, row, None) for row in todo]
-        )
+        ends = [shard_writes.mark_ended(self._context.app, r, None) for r in todo]
+        await write_all(self._context, ends)
         return bool(todo)
 
     # --- positions --------------------------------------------------------------------
@@ -220,19 +210,19 @@ class ShardRowMirror:
 
 
 def _shape(member: MemberRow, positions: Positions) -> Shape:
-    ends = frozenset(
-        s for s, position in positions.items() if isinstance(position, End)
-    )
-    return member.session, frozenset(positions), ends
+    return member.session, frozenset(positions), frozenset(_ended(positions))
+
+
+def _ended(positions: Positions) -> set[str]:
+    return {s for s, position in positions.items() if isinstance(position, End)}
 
 
 def first_rows(
     arn: str, listed: Sequence[Shard], positions: Positions
 ) -> list[ShardRow]:
     """Return the rows that a new group needs if its query begins at an offset."""
-    ended = {s for s, position in positions.items() if isinstance(position, End)}
     parents = {shard.shard_id: shard.parents for shard in listed}
-    ended |= lineage.ancestors(positions, parents) - positions.keys()
+    skipped = lineage.ancestors(positions, parents) - positions.keys()
     created = []
     for shard in listed:
         position = positions.get(shard.shard_id, BEGINNING)
@@ -243,14 +233,12 @@ def first_rows(
                 position=position.position if isinstance(position, After) else None,
             )
         )
-    return lineage.with_ends(created, ended)
+    return lineage.with_ends(created, _ended(positions) | skipped)
 
 
 def _start(positions: Positions) -> Start:
     """Return the start that all shards have in common, else TRIM_HORIZON."""
-    starts = {
-        position for position in positions.values() if isinstance(position, Start)
-    }
+    starts = {place for place in positions.values() if isinstance(place, Start)}
     return starts.pop() if len(starts) == 1 else Start.TRIM_HORIZON
 
 
@@ -264,8 +252,8 @@ def _done(
     """
     leaves = {shard.shard_id for shard in lineage.leaves(listed)}
     parents = {row.key.shard_id: row.parents for row in stored}
-    ended = {s for s, position in positions.items() if isinstance(position, End)}
-    return (ended - leaves) | (lineage.ancestors(positions, parents) - positions.keys())
+    skipped = lineage.ancestors(positions, parents) - positions.keys()
+    return (_ended(positions) - leaves) | skipped
 
 
 def _is_before(position: ShardPosition | None, stored: Position) -> bool:

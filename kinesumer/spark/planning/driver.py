@@ -73,8 +73,6 @@ class Driver:
         options: ReadOptions,
         open_source: Callable[[Stream], Awaitable[StreamSource]],
         clock: Clock | None = None,
-        *,
-        pause_seconds: float = PROBE_SECONDS,
     ) -> None:
         self.options = options
         # The function that reads the group's positions for startingPosition=checkpoint.
@@ -89,7 +87,7 @@ class Driver:
         self._clock = SystemClock() if clock is None else clock
         self._service = ServiceTime(self._clock)
         self._streams: dict[Stream, StreamState] = {}
-        self._pause_seconds = pause_seconds
+        self._pause_seconds = PROBE_SECONDS
         self._planned_at = -inf
         self._targets: Targets | None = None
         # The streams of the checkpoint that the options don't name, once logged.
@@ -137,9 +135,9 @@ class Driver:
         """Return the end of the batch that begins at a committed offset.
 
         None if there is nothing new. The end keeps the positions in streams that the
-        query doesn't read now, so that it continues there when it reads them again. The
-        records that a batch reads in different shards should have arrived at most
-        ``skew_seconds`` apart. If that is longer than the retention, it has no effect.
+        query doesn't read now. The records that a batch reads in different shards
+        should have arrived at most ``skew_seconds`` apart. If that is longer than the
+        retention, it has no effect.
         """
         if skew_seconds > max(stream.retention_seconds for stream in streams):
             skew_seconds = inf

@@ -164,14 +164,12 @@ class StreamPlan:
             return begin, await call(self._sample, probe, begin, limits)
         except TrimmedPositionError as error:
             begin = self._restart(shard, error)
-            return begin, await call(self._sample, probe, begin, limits)
+        return begin, await call(self._sample, probe, begin, limits)
 
     def _restart(self, shard: Readable, error: TrimmedPositionError) -> Start:
         """Return where to begin instead if the record at the position has expired."""
-        stream = self.stream
-        if may_be_trimmed(
-            shard.seen, stream.retention_seconds, stream.service.latest()
-        ):
+        stream, now = self.stream, self.stream.service.latest()
+        if may_be_trimmed(shard.seen, stream.retention_seconds, now):
             reason = f"retention has passed them ({error})"
             stream.report_loss(shard.shard.shard_id, shard.position, reason)
             return BEGINNING
@@ -216,11 +214,8 @@ class StreamPlan:
                 found[root] = min(found[root], begin)
 
         await for_each([i for i, roots in waiting.items() if roots], find)
-        stream.first_arrivals = {
-            shard_id: begin
-            for shard_id, begin in stream.first_arrivals.items()
-            if shard_id in waiting
-        }
+        begins = stream.first_arrivals
+        stream.first_arrivals = {i: begins[i] for i in begins.keys() & waiting}
         return {ShardKey(stream.arn, i): begin for i, begin in found.items()}
 
     async def _find_begin(self, shard_id: str, position: ShardPosition) -> float:
@@ -288,9 +283,8 @@ class StreamPlan:
         for shard_id, (shard, ended) in ends.items():
             if ended.position is shard.shard.position:
                 stale = is_stale(shard.shard, stream.retention_seconds, now)
-                position = confirmed(
-                    shard, is_stale=stale, begins=self._begins, now=now
-                )
+                begins = self._begins
+                position = confirmed(shard, is_stale=stale, begins=begins, now=now)
                 if position is not None:
                     renewed[shard_id] = position
                     is_due = is_due or stale

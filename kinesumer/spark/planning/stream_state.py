@@ -33,11 +33,9 @@ SAMPLE_BYTES, SAMPLE_RECORDS, FIRST_SAMPLE = 128_000, 100, 10
 # The maximum number of records that one trigger probes with a call for each shard.
 FLEET_RECORDS = 20_000
 
-# A subscription has 2 MB/s of a shard for itself. But Kinesis permits a shard's next
-# subscription only five seconds after the last one began. A page of GetRecords has up
-# to 10 MB, so polling reads a small range at once if no other app reads the shard.
 # Ranges of fewer bytes than producers put in a second are polled, unless other apps
-# read the shard.
+# read the shard: a page of GetRecords has up to 10 MB, and Kinesis permits a shard's
+# next subscription only five seconds after the last one began.
 POLLED_BYTES = int(MAX_BYTES_PER_SECOND)
 # The time between two subscriptions of a shard. The tasks begin some time after their
 # plan, so this is longer than Kinesis's five seconds.
@@ -161,16 +159,13 @@ class StreamState:
 
     def probe(self, shard_id: str) -> ShardProbe:
         """Return the ShardProbe of a shard. The first call creates it."""
-        if shard_id not in self._probes:
-            self._probes[shard_id] = ShardProbe(
-                self.source,
-                shard_id,
-                self._clock,
-                self.service,
-                self._period_seconds,
-            )
-        self._probes[shard_id].pacing.share_among(self.apps)
-        return self._probes[shard_id]
+        probe = self._probes.get(shard_id)
+        if probe is None:
+            clock, period = self._clock, self._period_seconds
+            probe = ShardProbe(self.source, shard_id, clock, self.service, period)
+            self._probes[shard_id] = probe
+        probe.pacing.share_among(self.apps)
+        return probe
 
     def estimate_bytes(
         self, shard_id: str, last: ShardPosition, span_seconds: float
