@@ -145,11 +145,8 @@ class TableRows:
 
     def batch(self, shard: ShardKey, columns: Columns, slice_: Slice) -> pa.RecordBatch:
         """Return the user records of a slice as rows."""
-        size = slice_.stop - slice_.first
-        sliced = {
-            name: column.slice(slice_.first, size)
-            for name, column in self._columns.items()
-        }
+        first, size = slice_.first, slice_.stop - slice_.first
+        sliced = {name: c.slice(first, size) for name, c in self._columns.items()}
         return columns.batch(shard, sliced, size)
 
 
@@ -167,10 +164,7 @@ class RecordRows:
     @property
     def payload(self) -> int:
         """The size of data and keys in bytes."""
-        return sum(
-            len(record.data) + len(record.partition_key or "")
-            for record in self._records
-        )
+        return sum(len(r.data) + len(r.partition_key or "") for r in self._records)
 
     def number(self, index: int) -> str:
         """Return the sequence number of a record."""
@@ -257,12 +251,7 @@ class RangeFilter:
         self.after = Position(rows.number(stop - 1))
         end = self.last
         if end is not None and self.after >= end:
-            stop = bisect_right(
-                range(len(rows)),
-                number_order(end.sequence_number),
-                first,
-                key=lambda n: _number(rows, n),
-            )
+            stop = max(first, _place(bisect_right, rows, end))
             self.reached = stop > first and rows.number(stop - 1) == end.sequence_number
             self.passed = not self.reached
             self.after = end
@@ -274,19 +263,13 @@ class RangeFilter:
         after = self.after
         if isinstance(after, Position):
             find = bisect_right if after.sub_sequence_number is None else bisect_left
-            return find(
-                range(len(rows)),
-                number_order(after.sequence_number),
-                key=lambda n: _number(rows, n),
-            )
+            return _place(find, rows, after)
         since = after.timestamp
         if since is None:
             return 0
-        for index in range(len(rows)):
-            arrived = rows.arrived(index)
-            if arrived is None or arrived >= since:
-                return index
-        return len(rows)
+        arrivals = map(rows.arrived, range(len(rows)))
+        late = (i for i, at in enumerate(arrivals) if at is None or at >= since)
+        return next(late, len(rows))
 
 
 def _beginning(first: After | At | Start) -> Position | Start:
@@ -305,5 +288,8 @@ def _if_part(position: Position | Start | None) -> Position | None:
     return None
 
 
-def _number(rows: Rows, index: int) -> tuple[int, str]:
-    return number_order(rows.number(index))
+def _place(bisect: Callable[..., int], rows: Rows, position: Position) -> int:
+    """Find the place of a position's record by bisect_left or bisect_right."""
+    number = number_order(position.sequence_number)
+    indexes = range(len(rows))
+    return bisect(indexes, number, key=lambda i: number_order(rows.number(i)))

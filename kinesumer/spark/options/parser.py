@@ -22,6 +22,13 @@ from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE, Option
 # them.
 SPARK_OPTIONS = ("checkpointlocation", "queryname", "outputmode")
 
+# What the error of a query without any option adds.
+IN_A_TABLE = (
+    ". If this is a table: Spark does not pass the options of CREATE TABLE to a Python "
+    "source, so write SELECT … FROM name WITH (streams = 'orders'), or use CREATE "
+    "TEMPORARY VIEW name USING kinesumer OPTIONS (streams 'orders')"
+)
+
 # An option whose name ends like this is a credential. It is refused, since Spark logs
 # options.
 SECRETS = ("accesskey", "accesskeyid", "secretkey", "token", "password", "username")
@@ -190,19 +197,8 @@ def parse_read(
     ``use`` is STREAM or BATCH. If it is None, options of both are allowed.
     """
     values = _values(options, *((STREAM, BATCH) if use is None else (use,)))
-    starting: Start | FromCheckpoint = Start.LATEST
-    if use == BATCH:
-        starting = Start.TRIM_HORIZON
-    positions: Offset | None = None
-    match values.get("startingPosition"):
-        case str(text) if text.lower() == "checkpoint":
-            starting = FromCheckpoint()
-        case str(text):
-            position = parse_position("startingPosition", text)
-            if isinstance(position, Start):
-                starting = position
-            else:
-                positions = position
+    default = Start.TRIM_HORIZON if use == BATCH else Start.LATEST
+    starting = _starting(values.get("startingPosition"), default)
     app, table = values.get("app"), values.get("table")
     if (app is None) != (table is None):
         one, other = ("table", "app") if app is None else ("app", "table")
@@ -212,17 +208,24 @@ def parse_read(
             "option startingPosition=checkpoint needs the options app and table: set "
             "both"
         )
-    simple = _fields(ReadOptions, values)
     streams = _streams(values)
     if use == BATCH:
-        _refuse_fan_out(streams, "read")
+        _refuse_fan_out(streams, BATCH)
     return ReadOptions(
         connection=connection,
-        starting=starting,
-        starting_positions=positions,
+        starting=default if isinstance(starting, dict) else starting,
+        starting_positions=starting if isinstance(starting, dict) else None,
         ending=_ending(values.get("endingPosition", "LATEST")),
-        **simple | {"streams": streams},
+        **_fields(ReadOptions, values) | {"streams": streams},
     )
+
+
+def _starting(text: str | None, default: Start) -> Start | FromCheckpoint | Offset:
+    if text is None:
+        return default
+    if text.lower() == "checkpoint":
+        return FromCheckpoint()
+    return parse_position("startingPosition", text)
 
 
 def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOptions:
@@ -315,16 +318,10 @@ def _option(key: str) -> Option:
 
 
 def _streams(values: Mapping[str, Any]) -> tuple[Stream, ...]:
-    if not values:
-        raise ConfigurationError(
-            "option streams is missing: name one or more streams, by name or ARN. If "
-            "this is a table: Spark does not pass the options of CREATE TABLE to a "
-            "Python source, so write SELECT … FROM name WITH (streams = 'orders'), or "
-            "use CREATE TEMPORARY VIEW name USING kinesumer OPTIONS (streams 'orders')"
-        )
     if "streams" not in values:
         raise ConfigurationError(
             "option streams is missing: name one or more streams, by name or ARN"
+            + ("" if values else IN_A_TABLE)
         )
     streams = parse_streams(
         values["streams"],

@@ -254,22 +254,16 @@ def parse_streams(
             raise ConfigurationError(
                 f"option streams names {place[0]} twice: name it once"
             )
+    role: dict[str, Any] = {"external_id": external_id, "session_name": session_name}
     if role_arn is not None:
-        role: dict[str, Any] = {
-            "role_arn": role_arn,
-            "external_id": external_id,
-            "session_name": session_name,
-        }
         chosen = _names_for_role(streams, role_arn)
-        return tuple(replace(s, **role) if s.name in chosen else s for s in streams)
-    for option, value in (
-        ("roleExternalId", external_id),
-        ("roleSessionName", session_name),
-    ):
-        if value is not None:
-            raise ConfigurationError(
-                f"option {option} needs the option roleArn: set both"
-            )
+        return tuple(
+            replace(s, role_arn=role_arn, **role) if s.name in chosen else s
+            for s in streams
+        )
+    if external_id is not None or session_name is not None:
+        option = "roleSessionName" if external_id is None else "roleExternalId"
+        raise ConfigurationError(f"option {option} needs the option roleArn: set both")
     return tuple(streams)
 
 
@@ -341,10 +335,8 @@ def _from_object(item: Any) -> Stream:
         raise ConfigurationError(
             f"option streams: {name} isn't in {fields['region']}; correct one of them"
         )
-    if "startingPosition" in item:
-        start = parse_start("streams", item["startingPosition"])
-        return Stream(name, **fields, start=start)
-    return Stream(name, **fields)
+    start = item.get("startingPosition")
+    return Stream(name, **fields, start=start and parse_start("streams", start))
 
 
 def _checked(text: str) -> str:
