@@ -57,21 +57,6 @@ async def test_a_limit_gives_the_oldest_records_of_all_shards(world: World) -> N
     assert all(max(batch) < min(following) for batch, following in pairwise(batches))
 
 
-@simulated(2)
-async def test_available_now_ends_where_it_began_despite_reshards(world: World) -> None:
-    rows = await world.stream_in(500, seconds=50)
-    [first, second] = world.kinesis.split("orders", "shardId-000000000000")
-    rows += world.put(100)
-    query = world.query(starting=Start.TRIM_HORIZON, max_rows_per_batch=100)
-    await query.driver.fix_targets()
-    world.kinesis.merge("orders", first, second)
-    late = world.put(100)
-    await query.drain()
-    assert sorted(query.rows) == sorted(rows)
-    await query.available_now()
-    assert sorted(query.rows) == sorted(rows + late)
-
-
 @simulated(1)
 async def test_streams_begin_on_their_own_and_may_join_later(world: World) -> None:
     world.kinesis.create_stream("payments")

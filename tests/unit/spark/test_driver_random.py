@@ -72,7 +72,7 @@ DAYS = st.one_of(
     step("crash", 0.1, 8, 18, SAFE_HOURS),
 )
 TOO_LONG = step("stop", 25, 40)
-AHEAD = st.sampled_from([-3600.0, -0.4, 0.0, 0.4, 1.9, 30.0])
+AHEAD = st.sampled_from([-3600.0, -0.4, 0.0, 0.4, 1.9, 30.0, 3600.0])
 STARTS = st.sampled_from(["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
 LIMITS = st.one_of(
     st.just({}),

@@ -19,19 +19,3 @@ async def test_a_shard_is_read_four_times_a_second_at_most(world: World) -> None
     await query.drain()
     assert world.kinesis.throttled == 0
     assert len(query.rows) == 3_300
-
-
-@simulated(1)
-async def test_an_iterator_that_expires_at_once_only_delays_a_query(
-    world: World,
-) -> None:
-    query = world.query(starting=Start.LATEST)
-    await query.trigger()
-    for _ in range(3):
-        await world.stream_in(400, seconds=1)
-        await query.trigger()
-    world.source().expired = 1
-    await world.stream_in(400, seconds=1)
-    assert await query.trigger() is None
-    await query.drain()
-    assert len(query.rows) == 1_600

@@ -7,12 +7,11 @@ from random import Random
 
 import pytest
 
-from kinesumer.core.batch_ranges import ProbedRecord
 from kinesumer.model.positions import BEGINNING, After, Position
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.clock import ServiceTime
 from kinesumer.spark.planning.data_loss import DataLoss
-from kinesumer.spark.planning.search import is_near, last_positions
+from kinesumer.spark.planning.search import last_positions
 from kinesumer.spark.planning.stream_state import StreamState
 from tests.support.spark_query import AwsSource, World, simulated
 
@@ -102,12 +101,3 @@ def test_a_shorter_fetch_period_shortens_the_search_too() -> None:
         find(period)
     assert waits[0.001] < 0.1
     assert waits[10.0] == waits[0.25] > 1.0
-
-
-def test_a_tip_is_near_if_a_few_pages_reach_it() -> None:
-    slow = [ProbedRecord(Position("1"), 0.0, 1), ProbedRecord(Position("2"), 10.0, 1)]
-    burst = [ProbedRecord(Position("1"), 10.0, 1), ProbedRecord(Position("2"), 10.0, 1)]
-    assert is_near(slow, 150.0, 10)
-    assert not is_near(slow, 170.0, 10)
-    assert not is_near(burst, 11.0, 10)
-    assert is_near(burst, 10.001, 10)

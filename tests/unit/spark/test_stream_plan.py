@@ -21,7 +21,6 @@ PARENT = "shardId-000000000000"
 
 
 async def read_ten(world: World) -> Query:
-    world.kinesis.create_stream("orders")
     world.put(10)
     query = world.query(starting=Start.TRIM_HORIZON)
     await query.drain()
@@ -41,7 +40,7 @@ def with_losses(world: World, query: Query) -> Query:
     return allowed
 
 
-@simulated()
+@simulated(1)
 async def test_expired_unread_records_are_an_error_or_counted_once(
     world: World,
 ) -> None:
@@ -58,7 +57,7 @@ async def test_expired_unread_records_are_an_error_or_counted_once(
         await asyncio.sleep(1)
 
 
-@simulated()
+@simulated(1)
 async def test_an_old_position_is_whole_if_its_record_exists(world: World) -> None:
     query = await read_ten(world)
     stream = world.kinesis.stream("orders")
@@ -74,7 +73,7 @@ async def test_an_old_position_is_whole_if_its_record_exists(world: World) -> No
 @pytest.mark.parametrize(
     ("parent_is_read", "reason"), [(False, "no longer knows"), (True, "passed them")]
 )
-@simulated()
+@simulated(1)
 async def test_what_expired_unread_after_a_split_is_an_error_or_counted(
     world: World, parent_is_read: bool, reason: str
 ) -> None:
@@ -94,7 +93,7 @@ async def test_what_expired_unread_after_a_split_is_an_error_or_counted(
     assert allowed.driver.report()["data_losses"] >= 1
 
 
-@simulated()
+@simulated(1)
 async def test_a_recreated_stream_is_an_error_or_read_anew(world: World) -> None:
     query = await read_ten(world)
     world.put(10)
@@ -120,11 +119,10 @@ def two_days_ago(world: World) -> Start:
 
 
 @pytest.mark.parametrize("of_stream", [False, True])
-@simulated()
+@simulated(1)
 async def test_a_start_before_the_retention_is_an_error_or_counted(
     world: World, of_stream: bool
 ) -> None:
-    world.kinesis.create_stream("orders")
     world.put(10)
     await world.pass_time(3 * DAY)
     left = world.put(5)
@@ -145,11 +143,10 @@ async def test_a_start_before_the_retention_is_an_error_or_counted(
     assert allowed.driver.report()["data_losses"] == 1
 
 
-@simulated()
+@simulated(1)
 async def test_a_start_before_the_stream_was_created_loses_nothing(
     world: World,
 ) -> None:
-    world.kinesis.create_stream("orders")
     rows = world.put(5)
     query = world.query(starting=two_days_ago(world))
     await query.drain()
@@ -272,25 +269,6 @@ async def test_a_record_after_the_target_stays_unread(world: World) -> None:
 
 
 # --- clocks --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ahead", [-3600.0, -30.0, -0.4, 0.4, 1.9, 30.0, 3600.0])
-@simulated()
-async def test_a_driver_clock_that_is_wrong_neither_fails_a_query_nor_delays_it(
-    world: World, ahead: float
-) -> None:
-    world.driver_clock.seconds = ahead
-    world.kinesis.create_stream("orders", 2)
-    await asyncio.sleep(0.7)
-    rows = []
-    query = world.query(starting=Start.LATEST)
-    await query.trigger()
-    for _ in range(10):
-        rows += await world.stream_in(100, seconds=3.3)
-        await query.trigger()
-    await asyncio.sleep(1.3)
-    await query.drain()
-    assert sorted(query.rows) == sorted(rows)
 
 
 @simulated(1)

@@ -18,21 +18,6 @@ ONE = "shardId-000000000000"
 
 
 @simulated(1)
-async def test_answers_without_an_iterator_do_not_end_an_open_shard(
-    world: World,
-) -> None:
-    rows = world.put(20)
-    query = world.query(starting=Start.TRIM_HORIZON)
-    for _ in range(10):
-        world.source().without_iterator = 3
-        await query.drain()
-        rows += world.put(5)
-    await query.drain()
-    assert query.rows == rows
-    assert '"end"' not in query.ends[-1]
-
-
-@simulated(1)
 async def test_a_query_that_starts_at_the_ending_number_reads_the_children(
     world: World,
 ) -> None:

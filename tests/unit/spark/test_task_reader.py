@@ -35,13 +35,6 @@ def test_a_query_with_a_limit_stops_fetching(bench: Bench) -> None:
     assert len(bench.source.calls) == made
 
 
-def test_shards_are_read_at_once(bench: Bench) -> None:
-    bench.put(60_000)
-    task = bench.whole(ONE, OTHER)
-    shards = [batch.column("shard_id")[0].as_py() for batch in bench.batches(task)]
-    assert shards.index(OTHER) < len(shards) - 1 - shards[::-1].index(ONE)
-
-
 @pytest.mark.slow
 def test_waiting_batches_are_bounded_in_bytes() -> None:
     bench = Bench(shards=40, reads_per_second=0)

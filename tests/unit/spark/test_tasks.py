@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.model.positions import BEGINNING, END
-from kinesumer.model.streams import Stream
-from kinesumer.spark.planning.tasks import ShardRange, Task, pack
+from kinesumer.spark.planning.tasks import ShardRange, pack
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 
@@ -40,8 +37,3 @@ def test_tasks_are_even_by_bytes_and_few_for_little() -> None:
     assert len(skewed[0]) == 1
     assert len(pack([part(i, 1_000) for i in range(100)], 4)) == 1
     assert pack([], 4) == []
-
-
-def test_a_task_travels_to_executors() -> None:
-    task = Task((Stream(ARN),), (part(0, 1),))
-    assert pickle.loads(pickle.dumps(task)).ranges == task.ranges
