@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from kinesumer.core.batch_ranges import Limits
 from kinesumer.errors import DataLossError, SourceUnavailableError
-from kinesumer.model.positions import After, At, End, ShardPosition
+from kinesumer.model.positions import (
+    After,
+    At,
+    End,
+    Offset,
+    ShardPosition,
+    number_order,
+)
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Stream, StreamInfo
 from kinesumer.ports import Reservation
@@ -130,37 +138,37 @@ class AwsSource(FaultySource):
 class Query:
     """A query: the ends of its batches, which Spark logs, and the batches' rows."""
 
+    driver: Driver
+
     def __init__(self, world: World, options: ReadOptions) -> None:
         self.world, self.options = world, options
         self.ends: list[str] = []
         self.batches: list[list[Row]] = []
-        self.driver = self._new_driver()
-
-    def _new_driver(self) -> Driver:
-        return Driver(self.options, self.world.open, self.world.driver_clock)
+        self.restart()
 
     def restart(self) -> None:
         """Replace the driver by a new one, which has only Spark's log."""
-        self.driver = self._new_driver()
+        world = self.world
+        self.driver = Driver(self.options, world.open, world.driver_clock)
 
-    async def plan(self, limits: Limits | None = None) -> bool:
+    async def plan(self) -> bool:
         """Plan the next batch, and log its end if there is one."""
-        start = self.ends[-1] if self.ends else "{}"
-        limits = limits or Limits(
-            self.options.max_rows_per_batch, self.options.max_bytes_per_batch
-        )
-        end = await self.driver.latest(from_json(json.loads(start)), limits)
+        options = self.options
+        limits = Limits(options.max_rows_per_batch, options.max_bytes_per_batch)
+        end = await self.driver.latest(self._offset(len(self.ends)), limits)
         if end is None:
             return False
         self.ends.append(json.dumps(to_json(end)))
         return True
 
+    def _offset(self, batches: int) -> Offset:
+        """Return the end of this number of logged batches."""
+        return from_json(json.loads(self.ends[batches - 1])) if batches else {}
+
     async def tasks(self, number: int) -> list[Task]:
         """Return the tasks of a logged batch."""
-        start = self.ends[number - 1] if number else "{}"
-        return await self.driver.partitions(
-            from_json(json.loads(start)), from_json(json.loads(self.ends[number]))
-        )
+        start, end = self._offset(number), self._offset(number + 1)
+        return await self.driver.partitions(start, end)
 
     async def run_batch(self) -> list[Row]:
         """Compute the last logged batch. Computing it again must give the same rows."""
@@ -276,15 +284,15 @@ def assert_each_once(world: World, query: Query, rows: Iterable[Row]) -> None:
     assert sorted(query.rows) == sorted(rows)
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    by_shard: dict[str, list[Row]] = {}
-    for number, batch in enumerate(query.batches):
-        for row in batch:
-            first.setdefault(row[0], number)
-            last[row[0]] = number
-            by_shard.setdefault(row[0], []).append(row)
-    for of_shard in by_shard.values():
-        assert of_shard == sorted(of_shard, key=lambda row: (len(row[1]), row[1]))
-    for shard in world.kinesis.stream("orders").shards.values():
+    numbers = defaultdict[str, list[str]](list)
+    for batch, rows in enumerate(query.batches):
+        for shard_id, number in rows:
+            first.setdefault(shard_id, batch)
+            last[shard_id] = batch
+            numbers[shard_id].append(number)
+    for of_shard in numbers.values():
+        assert of_shard == sorted(of_shard, key=number_order)
+    for shard_id, shard in world.kinesis.stream("orders").shards.items():
         for parent in shard.shard.parents:
-            if parent in last and shard.shard.shard_id in first:
-                assert last[parent] < first[shard.shard.shard_id]
+            if parent in last and shard_id in first:
+                assert last[parent] < first[shard_id]

@@ -153,9 +153,7 @@ class Chaos:
             return driver
         try:
             driver.wait_until(
-                lambda: (
-                    crashing_query.STARTED in driver.log.read_text(errors="replace")
-                ),
+                lambda: crashing_query.STARTED in driver.text(),
                 "queries",
                 START_SECONDS,
             )
@@ -188,14 +186,17 @@ class Chaos:
         )
 
     def _mishaps(self) -> Sequence[Callable[[Program], None]]:
+        # A Python worker may be the process that finds the source's offsets.
+        python = partial(self._kill_one, "Python worker", lambda m: m.is_python_worker)
+        executor = partial(self._kill_one, "executor", lambda m: m.is_executor)
         return (
             self._split,
             self._merge,
             self._split_twice,
             self._break_kinesis,
             self._replace_keys,
-            self._kill_python,
-            self._kill_executor if self._cluster else self._nothing,
+            python,
+            executor if self._cluster else self._nothing,
             self._nothing,
             self._nothing,
         )
@@ -216,15 +217,8 @@ class Chaos:
             kill(pid)
         driver.process.wait(START_SECONDS)
 
-    def _kill_python(self, driver: Program) -> None:
-        """Kill a Python worker, or the process that finds the source's offsets."""
-        self._kill_one(driver, "Python worker", lambda m: m.is_python_worker)
-
-    def _kill_executor(self, driver: Program) -> None:
-        self._kill_one(driver, "executor", lambda m: m.is_executor)
-
     def _kill_one(
-        self, driver: Program, what: str, is_meant: Callable[[Member], bool]
+        self, what: str, is_meant: Callable[[Member], bool], driver: Program
     ) -> None:
         workers = [] if self._cluster is None else self._cluster.workers
         programs = [driver, *workers]
@@ -267,13 +261,8 @@ class Chaos:
         seconds = self._chance.uniform(0.2, 3)
         probability = self._chance.choice((0.2, 0.6, 1.0))
         self._note(f"{kind} for {seconds:.1f} s, {probability:.0%} of calls")
-        self._aws.fault(
-            kind,
-            service="kinesis",
-            seconds=seconds,
-            probability=probability,
-            latency_seconds=0.5,
-        )
+        how = {"seconds": seconds, "probability": probability, "latency_seconds": 0.5}
+        self._aws.fault(kind, service="kinesis", **how)
 
     def _replace_keys(self, _: Program) -> None:
         """Replace the keys. The file has them only a moment later."""
@@ -291,8 +280,8 @@ class Chaos:
             try:
                 self._drain(driver)
             except AssertionError:
-                log = driver.log.read_text(errors="replace")
-                if self.drivers > self._plan.restarts + 10 or SPARKS_FAULT not in log:
+                too_often = self.drivers > self._plan.restarts + 10
+                if too_often or SPARKS_FAULT not in driver.text():
                     raise
                 return False
         return True
@@ -323,11 +312,9 @@ class Chaos:
     def _parents(self) -> dict[ShardKey, list[ShardKey]]:
         kinesis = self._aws._state.kinesis
         return {
-            ShardKey(arn, shard.shard_id): [
-                ShardKey(arn, parent) for parent in shard.shard.parents
-            ]
+            ShardKey(arn, shard_id): [ShardKey(arn, p) for p in shard.shard.parents]
             for arn in self._arns
-            for shard in kinesis.stream(arn, time.time()).shards.values()
+            for shard_id, shard in kinesis.stream(arn, time.time()).shards.items()
         }
 
     def _batches(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pytest
 
 from kinesumer.testing import EmbeddedAws, background
 from tests.support.ports import free_port
-from tests.system.spark.processes import JAVA_OPTIONS, local_session
+from tests.system.spark.processes import local_session, set_environment
 from tests.system.spark.standalone import HOST
 
 if TYPE_CHECKING:
@@ -38,9 +37,7 @@ def spark(
             patch.delenv(name)
         for name, value in spark_aws.environment().items():
             patch.setenv(name, value)
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONWARNINGS", "ignore")
-        patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+        set_environment(patch)
         where = tmp_path_factory.mktemp("spark")
         session = local_session(
             **{

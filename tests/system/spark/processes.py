@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyspark
 
 if TYPE_CHECKING:
+    import pytest
     from pyspark.sql import SparkSession
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -117,9 +118,13 @@ class Program:
                 f"{self.tail()}"
             ) from None
 
+    def text(self) -> str:
+        """Return the command's log."""
+        return self.log.read_text(errors="replace")
+
     def tail(self, lines: int = 60) -> str:
         """Return the end of the command's log, without the JVM's stacks."""
-        found = self.log.read_text(errors="replace").splitlines()
+        found = self.text().splitlines()
         return "\n".join([line for line in found if line[:4] != "\tat "][-lines:])
 
     def wait_until(self, is_so: Callable[[], bool], what: str, seconds: float) -> None:
@@ -174,6 +179,13 @@ def spark_environment(aws: Mapping[str, str], directory: Path) -> dict[str, str]
         "SPARK_WORKER_DIR": str(directory / "spark-work"),
         "NO_PROXY": "127.0.0.1,localhost",
     }
+
+
+def set_environment(patch: pytest.MonkeyPatch) -> None:
+    """Set the environment of a session's JVM, which keeps that of its start."""
+    patch.setenv("PYSPARK_PYTHON", sys.executable)
+    patch.setenv("PYTHONWARNINGS", "ignore")
+    patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
 
 
 def local_session(**settings: str) -> SparkSession:

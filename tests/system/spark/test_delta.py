@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.system.spark.processes import JAVA_OPTIONS, local_session
+from tests.system.spark.processes import local_session, set_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,10 +30,7 @@ pytestmark = [pytest.mark.spark]
 def session(
     kinesumer_aws: EmbeddedAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SparkSession]:
-    """A session with Delta, whose JVM keeps the environment of its start."""
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    monkeypatch.setenv("PYTHONWARNINGS", "ignore")
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    set_environment(monkeypatch)
     started = local_session(
         **{
             "databricks.delta.snapshotPartitions": "2",
