@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import subprocess
 import sys
@@ -16,8 +15,6 @@ import pytest
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.spark.process import (
     FILE,
-    NEW_OBJECTS,
-    collect_garbage_rarely,
     for_each,
     run_on_loop,
     stop_on_sigterm,
@@ -75,15 +72,6 @@ def test_a_thread_beside_the_main_one_sets_no_handler(handler: object) -> None:
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is handler
-
-
-def test_the_planning_process_looks_for_garbage_rarely() -> None:
-    usual = gc.get_threshold()
-    try:
-        collect_garbage_rarely()
-        assert gc.get_threshold() == (NEW_OBJECTS, *usual[1:])
-    finally:
-        gc.set_threshold(*usual)
 
 
 @simulated()

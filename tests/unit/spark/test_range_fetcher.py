@@ -25,18 +25,6 @@ from tests.support.spark_reading import DAY, EPOCH, Bench
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
 
 
-def test_a_range_excludes_its_beginning_and_includes_its_end(bench: Bench) -> None:
-    bench.put(100)
-    task = bench.task(
-        (ONE, bench.after(ONE, 3), bench.after(ONE, 20)),
-        (OTHER, BEGINNING, bench.after(OTHER, -2)),
-    )
-    assert bench.read_numbers(task) == {
-        ONE: bench.numbers[ONE][4:21],
-        OTHER: bench.numbers[OTHER][:-1],
-    }
-
-
 def test_a_range_without_records_sends_no_request(bench: Bench) -> None:
     bench.put(10)
     here = bench.after(ONE, 2)
