@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from itertools import pairwise
 
 import pytest
 
@@ -39,22 +38,6 @@ async def test_each_trigger_reads_a_slow_shard_to_its_tip(world: World) -> None:
         await world.stream_in(20, seconds=1, key="one")
         await query.trigger()
         assert len(query.rows) == 20 * (number + 1)
-
-
-@simulated(4)
-async def test_a_limit_gives_the_oldest_records_of_all_shards(world: World) -> None:
-    arrival = {}
-    for i in range(900):
-        # One shard gets nine tenths, and the others mustn't run ahead of it in time.
-        [row] = world.put(key=f"key-{i}" if i % 10 == 0 else "one")
-        arrival[row] = i
-        await asyncio.sleep(0.05)
-    query = world.query(starting=Start.TRIM_HORIZON, max_rows_per_batch=90)
-    await query.drain()
-    assert max(map(len, query.batches)) <= 90
-    assert len(query.batches) <= 14
-    batches = [[arrival[row] for row in rows] for rows in query.batches]
-    assert all(max(batch) < min(following) for batch, following in pairwise(batches))
 
 
 @simulated(1)

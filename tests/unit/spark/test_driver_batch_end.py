@@ -109,28 +109,6 @@ async def test_streams_of_one_query_advance_together(world: World) -> None:
     assert newest <= world.clock.wall() - HOUR + 60
 
 
-@pytest.mark.parametrize("shard", range(4))
-@simulated(2)
-async def test_a_shard_that_is_refused_in_a_backlog_holds_the_others_back(
-    world: World, shard: int
-) -> None:
-    query = world.query(starting=Start.TRIM_HORIZON)
-    rows = await stream_in(world, 60)
-    await query.drain()
-    rows += await stream_in(world, HOUR)
-    world.kinesis.split("orders", "shardId-000000000001")
-    rows += await stream_in(world, HOUR)
-    refused = world.source().refused
-    refused.add(f"shardId-{shard:012}")
-    asyncio.get_running_loop().call_later(90, refused.clear)
-    query.restart()
-    for _ in range(120):
-        await query.trigger()
-        await asyncio.sleep(1)
-    await query.drain()
-    assert_together(world, query, rows)
-
-
 @simulated(2)
 async def test_available_now_fails_if_a_shard_does_not_answer(world: World) -> None:
     await stream_in(world, HOUR)

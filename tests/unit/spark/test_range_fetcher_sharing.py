@@ -1,4 +1,7 @@
-"""Test that queries and apps share the reads of one stream fairly."""
+"""Test that queries share the reads of one stream fairly.
+
+How apps do so is tested in tests/unit/core/test_pacing_neighbours.py.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,7 @@ from random import Random
 
 import pytest
 
-from kinesumer.core.pacing import Pacing
-from kinesumer.errors import ShardThrottledError
-from kinesumer.model.streams import Start, Stream
+from kinesumer.model.streams import Stream
 from kinesumer.spark.planning.tasks import ShardRange
 from kinesumer.spark.process_cache import IteratorCache, new_paces
 from kinesumer.spark.range_fetcher import RangeFetcher, ReadContext
@@ -76,33 +77,6 @@ def refused(world: World) -> float:
     return world.kinesis.throttled / len(world.source().reads)
 
 
-async def app(world: World, waits: list[float], apps: int) -> None:
-    """Follow the only shard as a client does."""
-    clock, random, source = world.clock, Random(7), world.source()
-    [shard] = await source.list_shards()
-    iterator: str | None = await source.get_iterator(shard.shard_id, Start.LATEST)
-    pacing = Pacing(clock.now())
-    pacing.share_among(apps)
-    while clock.now() < OVER:
-        assert iterator is not None
-        started = clock.now()
-        try:
-            page = await source.get_records(iterator, 10_000)
-        except ShardThrottledError:
-            following = pacing.after_throttle(clock.now(), random.random())
-        else:
-            iterator = page.next_iterator
-            if clock.now() > SETTLED:
-                waits += [clock.now() - float(r.data) for r in page.records]
-            following = pacing.after_page(
-                started,
-                records=len(page.records),
-                payload_bytes=0,
-                millis_behind=page.millis_behind,
-            )
-        await asyncio.sleep(max(0.0, following - clock.now()))
-
-
 async def put(world: World) -> None:
     """Put records at random moments. Each record contains its time."""
     random = Random(3)
@@ -123,23 +97,6 @@ async def test_queries_on_one_stream_slow_down_alike_if_at_all(
     assert max(p99s) <= 1.5 * min(p99s)
     if count == 2:
         assert refused(world) < 0.02
-
-
-# If they don't know each other, refusals show them that another one reads.
-@pytest.mark.parametrize(
-    ("apps", "query_most", "app_most", "refused_most"),
-    [(1, 0.3, 1.0, 0.06), (2, 0.5, 0.6, 0.005)],
-)
-@simulated(1)
-async def test_a_query_and_an_app_leave_each_other_enough(
-    world: World, apps: int, query_most: float, app_most: float, refused_most: float
-) -> None:
-    query, waits = Reader(world, 0), list[float]()
-    query.query.driver.apps = lambda _arn: apps
-    await asyncio.gather(put(world), query.run(), app(world, waits, apps))
-    assert p99(query.waits) <= TRIGGER_SECONDS + query_most
-    assert p99(waits) <= app_most
-    assert refused(world) < refused_most
 
 
 @simulated(1)
