@@ -57,8 +57,8 @@ def mutate(edits: Iterable[Edit], sources: Path) -> dict[str, str]:
     return {path: ast.unparse(module) for path, module in modules.items()}
 
 
-def plant(made: Mutant, directory: Path) -> None:
-    """Copy package and tests to a directory, and mutate the package there."""
+def copy_package(directory: Path) -> None:
+    """Copy package and tests to a directory."""
     ignore = shutil.ignore_patterns(*LEFT_OUT)
     for name in COPIED:
         source = ROOT / name
@@ -66,6 +66,11 @@ def plant(made: Mutant, directory: Path) -> None:
             shutil.copytree(source, directory / name, ignore=ignore)
         else:
             shutil.copy(source, directory / name)
+
+
+def plant(made: Mutant, directory: Path) -> None:
+    """Copy package and tests to a directory, and mutate the package there."""
+    copy_package(directory)
     for path, code in mutate(made.edits, directory / "kinesumer").items():
         (directory / "kinesumer" / path).write_text(code)
 

@@ -18,48 +18,31 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[3]
-COPIED = ("kinesumer", "pyproject.toml", "schema", "tests/conftest.py")
+from tests.system.mutants.catalogue import ROOT, copy_package
+
 MODULES = sorted(
     f"{package}/{path.stem}"
     for package in ("core", "wire")
     for path in ROOT.glob(f"kinesumer/{package}/[!_]*.py")
 )
-_ROW_TESTS = ("wire/test_rows", "wire/test_fields")
 TESTS = {
-    "core/assignment": (
-        "core/test_assignment",
-        "core/test_assignment_max_shards",
-    ),
-    "core/delivery": ("core/test_delivery", "core/test_handout"),
-    "core/handout": ("core/test_handout", "core/test_delivery"),
-    "core/linear_partition": ("core/test_linear_partition", "core/test_load_assignor"),
-    "core/lineage": ("core/test_lineage", "core/test_lineage_ends"),
-    "core/plan": ("core/test_plan", "core/test_rebalance"),
-    "wire/shard_writes": (
-        "wire/test_shard_writes",
-        "wire/test_writes",
-        "wire/test_admin_writes",
-    ),
-    "wire/writes": ("wire/test_writes", "wire/test_admin_writes"),
-    "wire/aggregate_readers": (
-        "wire/test_aggregate_readers",
-        "wire/test_aggregation",
-        "wire/test_put_records",
-    ),
-    "wire/aggregation": (
-        "wire/test_aggregation",
-        "wire/test_aggregate_readers",
-        "wire/test_put_records",
-    ),
-    "wire/put_records": ("wire/test_put_records", "wire/test_aggregation"),
-    "wire/fields": (*_ROW_TESTS, "wire/test_records"),
-    "wire/admin_writes": ("wire/test_admin_writes", "wire/test_writes"),
-    "wire/rows": (*_ROW_TESTS, "wire/test_writes"),
+    "core/assignment": "assignment assignment_max_shards",
+    "core/delivery": "delivery handout",
+    "core/handout": "handout delivery",
+    "core/linear_partition": "linear_partition load_assignor",
+    "core/lineage": "lineage lineage_ends",
+    "core/plan": "plan rebalance",
+    "wire/shard_writes": "shard_writes writes admin_writes",
+    "wire/writes": "writes admin_writes",
+    "wire/aggregate_readers": "aggregate_readers aggregation put_records",
+    "wire/aggregation": "aggregation aggregate_readers put_records",
+    "wire/put_records": "put_records aggregation",
+    "wire/fields": "rows fields records",
+    "wire/admin_writes": "admin_writes writes",
+    "wire/rows": "rows fields writes",
 }
 """The tests of modules with several test files, or with one of another name."""
 BINARY = {
@@ -74,7 +57,6 @@ IDENTITY = {"Is_IsNot", "IsNot_Is"}
 class Change(NamedTuple):
     """A mutation, and whether a test noticed it."""
 
-    module: str
     line: int
     operator: str
     number: int
@@ -85,30 +67,21 @@ class Change(NamedTuple):
 def tests_of(module: str) -> list[str]:
     """Return the paths of a module's tests."""
     package, _, name = module.partition("/")
-    names = TESTS.get(module, (f"{package}/test_{name}",))
-    return [f"tests/unit/{test}.py" for test in names]
+    names = TESTS.get(module, name).split()
+    return [f"tests/unit/{package}/test_{test}.py" for test in names]
 
 
 def survey(module: str, cosmic_ray: str, seconds: float) -> list[Change]:
     """Carry out all changes of one module in a copy of the package."""
     with tempfile.TemporaryDirectory(prefix="kinesumer-survey-") as directory:
         place = Path(directory)
-        for name in (*COPIED, "tests/unit/core", "tests/unit/wire"):
-            _copy(ROOT / name, place / name)
+        copy_package(place)
         config, session = place / "survey.toml", place / "survey.sqlite"
         config.write_text(_config(module, seconds))
         _run([cosmic_ray, "init", str(config), str(session)], place)
         _leave_out(session, place / f"kinesumer/{module}.py")
         _run([cosmic_ray, "exec", str(config), str(session)], place)
-        return list(_changes(module, session))
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-    else:
-        shutil.copy(source, target)
+        return _changes(session)
 
 
 def _config(module: str, seconds: float) -> str:
@@ -167,17 +140,15 @@ def _annotations(source: Path) -> set[tuple[int, int]]:
     return found
 
 
-def _changes(module: str, session: Path) -> Iterator[Change]:
+def _changes(session: Path) -> list[Change]:
     with sqlite3.connect(session) as database:
-        yield from (
-            Change(module, *row)
-            for row in database.execute(
-                "SELECT start_pos_row, operator_name, occurrence, "
-                "COALESCE(test_outcome, worker_outcome), diff "
-                "FROM mutation_specs JOIN work_results USING (job_id) "
-                "ORDER BY start_pos_row, operator_name, occurrence"
-            )
+        found = database.execute(
+            "SELECT start_pos_row, operator_name, occurrence, "
+            "COALESCE(test_outcome, worker_outcome), diff "
+            "FROM mutation_specs JOIN work_results USING (job_id) "
+            "ORDER BY start_pos_row, operator_name, occurrence"
         )
+        return [Change(*row) for row in found]
 
 
 def _changed_lines(diff: str) -> list[str]:
