@@ -16,7 +16,7 @@ from kinesumer.model.positions import (
     ShardPosition,
     StreamOffset,
 )
-from kinesumer.model.records import Fence, Record, Source
+from kinesumer.model.records import Fence, Source
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Shard, ShardKey
 from kinesumer.spark.mirror import Mirror
@@ -72,9 +72,8 @@ class Query:
 
     def _oldest(self, name: str) -> StreamOffset:
         source = self.world.kinesis.source(name)
-        listed = source.list_shards_now()
-        ids = {shard.shard_id for shard in listed}
-        roots = [s.shard_id for s in listed if not ids & {*s.parents}]
+        listed = {s.shard_id: s.parents for s in source.list_shards_now()}
+        roots = [i for i, parents in listed.items() if not listed.keys() & {*parents}]
         created = source.describe_now().created_at
         return StreamOffset(created, dict.fromkeys(roots, BEGINNING))
 
@@ -86,8 +85,9 @@ class Query:
         """Read some records of each shard as one batch, and notify the mirror."""
         for arn, before in list(self.log.offset.items()):
             places = dict(before.shards)
-            for shard in self.world.kinesis.source(arn).list_shards_now():
-                if _may_read(shard, before.shards, self._listed(arn)):
+            listed = self.world.kinesis.source(arn).list_shards_now()
+            for shard in listed:
+                if _may_read(shard, before.shards, {s.shard_id for s in listed}):
                     place = before.shards.get(shard.shard_id, BEGINNING)
                     places[shard.shard_id] = self._read(arn, shard, place, limit)
             self.log.offset[arn] = StreamOffset(before.created_at, places)
@@ -99,10 +99,6 @@ class Query:
     async def _tell(self) -> None:
         self.mirror.committed(dict(self.log.offset))
 
-    def _listed(self, arn: str) -> set[str]:
-        source = self.world.kinesis.source(arn)
-        return {shard.shard_id for shard in source.list_shards_now()}
-
     def _read(
         self, arn: str, shard: Shard, place: ShardPosition, limit: int
     ) -> ShardPosition:
@@ -110,12 +106,13 @@ class Query:
         source = self.world.kinesis.source(arn)
         after = place.position if isinstance(place, After) else place
         self.world.kinesis.reads_per_second = 0
-        page = source.get_records_now(
-            source.get_iterator_now(shard.shard_id, after), limit
-        )
+        iterator = source.get_iterator_now(shard.shard_id, after)
+        page = source.get_records_now(iterator, limit)
         fence = Fence(ShardKey(arn, shard.shard_id), 0)
         opened = open_records(page.records, Source(fence, 0, 0)).records
-        self.log.texts += [r.data.decode() for r in opened if _is_new(r, place)]
+        if isinstance(place, After):
+            opened = [r for r in opened if r.position > place.position]
+        self.log.texts += [r.data.decode() for r in opened]
         if page.next_iterator is None:
             return END
         if not page.records:
@@ -144,10 +141,6 @@ def _may_read(
         for parent in shard.parents
         if parent in listed
     )
-
-
-def _is_new(record: Record, place: ShardPosition) -> bool:
-    return not isinstance(place, After) or record.position > place.position
 
 
 async def reading(world: World, *texts: str, **config: Any) -> Query:
