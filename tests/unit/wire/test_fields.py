@@ -10,20 +10,10 @@ from hypothesis import strategies as st
 
 from kinesumer.errors import CorruptRowError
 from kinesumer.model.positions import Position, Tip
-from kinesumer.model.rows import (
-    UnsupportedValue,
-    Value,
-)
+from kinesumer.model.rows import UnsupportedValue, Value
 from kinesumer.model.streams import HASH_KEYS, Interval, Range, ShardKey, Start
 from kinesumer.wire import rows
-from tests.support.row_samples import (
-    ARN,
-    MEMBER,
-    READERS,
-    SHARD,
-    STREAM,
-    TIP_AT,
-)
+from tests.support.row_samples import ARN, MEMBER, READERS, SHARD, STREAM, TIP_AT
 
 hash_keys = st.integers(0, HASH_KEYS - 1)
 arns = st.sampled_from([f"arn:aws:kinesis:r:{n}:stream/s" for n in range(5)])
@@ -147,11 +137,7 @@ OTHER_TYPES: dict[type, list[Value]] = {
 
 # The readers ignore these attributes. A tip that can't be read counts as missing.
 NOT_READ = ["member pk", "leader pk", "leader sk", "stream pk", "shard tip"]
-
-
 NO_KEY = f"{0:032x}/"
-
-
 INVALID: list[tuple[str, str, str]] = [
     ("member", "range", "nonsense|2:0-7f|-1:0-7f|0:7f-0|0:-5-7f"),
     ("member", "range", f"0:0-{HASH_KEYS:x}|0:0-{HASH_KEYS + 1:x}"),

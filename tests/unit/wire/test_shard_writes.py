@@ -26,7 +26,6 @@ from tests.support.write_cases import (
 
 numbers = st.integers(0, 10**56).map(str) | st.sampled_from(["9", "10", "99", "100"])
 
-
 positions = st.builds(Position, numbers, st.none() | st.integers(0, 3))
 
 
@@ -72,13 +71,11 @@ def claimed(counted: Deaths | None) -> Deaths:
     return rows.read_shard(after).deaths
 
 
-def test_a_claim_stores_the_deaths_and_what_they_name() -> None:
-    assert claimed(COUNTED) == COUNTED
-    assert claimed(Deaths(1, 2.0)) == Deaths(1, 2.0)
-
-
-def test_a_claim_without_a_death_only_forgets_what_was_tried() -> None:
-    assert claimed(None) == NO_DEATHS
+@pytest.mark.parametrize("counted", [COUNTED, Deaths(1, 2.0), None])
+def test_a_claim_stores_the_deaths_and_forgets_what_was_tried(
+    counted: Deaths | None,
+) -> None:
+    assert claimed(counted) == (counted or NO_DEATHS)
 
 
 def test_an_owner_notes_a_record() -> None:
@@ -108,14 +105,8 @@ def test_only_the_owner_notes_a_record_or_forgets_deaths(why: str) -> None:
 
 
 def test_the_deaths_are_forgotten_with_a_commit_or_alone_or_by_a_seek() -> None:
-    before = SHARD_ROW | {
-        "deaths": 5,
-        "died_at": 12345,
-        "tried": "6",
-        "notes": 4,
-        "suspect": "6",
-        "poison": "6",
-    }
+    before = SHARD_ROW | {"deaths": 5, "died_at": 12345, "notes": 4}
+    before |= dict.fromkeys(("tried", "suspect", "poison"), "6")
     commit = shard_writes.commit(APP, SHARD, Position("600"))
     for write in (
         shard_writes.forgetting(commit, shard_writes.DEATHS),
