@@ -119,26 +119,41 @@ def test_a_seek_back_doesnt_change_the_demand_of_the_arriving_records() -> None:
     assert found.catch_up > 2 * before.catch_up
 
 
-def test_the_demand_of_a_backlog_is_unknown_until_its_speed_is_known() -> None:
-    estimator = DemandEstimator[str](LIMIT_SECONDS)
-    sample = ShardSample(0.4, 50.0)
-    for now in (0.0, 10.0, 20.0):
-        assert estimator.update({"s": sample}, now) == {}
-    assert estimator.update({"s": sample}, 30.0)["s"].keep_up == pytest.approx(0.4)
+Samples = list[tuple[float, float | None, float | None]]  # times, works and lags
+SLOW: Samples = [(0, 0.4, 50), (10, 0.4, 50), (20, 0.4, 50)]
 
 
-def test_a_shard_that_stands_still_shows_no_cost() -> None:
-    estimator = DemandEstimator[str](LIMIT_SECONDS)
-    for now in range(0, 200, 10):
-        stuck = ShardSample(0.9, 50.0 + now)
-        assert estimator.update({"s": stuck}, float(now)) == {}
-
-
-def test_without_lags_the_present_work_is_the_demand() -> None:
-    estimator = DemandEstimator[str](LIMIT_SECONDS)
-    for now in range(0, 100, 10):
-        found = estimator.update({"s": ShardSample(0.4, None)}, float(now))
-        assert found["s"] == pytest.approx((0.4, 0.4))
+@pytest.mark.parametrize(
+    ("samples", "keep_up"),
+    [
+        # the demand of a backlog is unknown until its speed is known
+        (SLOW[:1], None),
+        (SLOW[:2], None),
+        (SLOW, None),
+        ([*SLOW, (30, 0.4, 50)], 0.4),
+        # a shard that stands still shows no cost
+        ([(now, 0.9, 50 + now) for now in range(0, 200, 10)], None),
+        # without lags, the present work is the demand
+        ([(now, 0.4, None) for now in range(0, 100, 10)], 0.4),
+        # a first sample counts until there are more
+        ([(0, 0.4, 0)], 0.4),
+        ([(0, 0.4, 0), (10, 0.6, 0)], 0.6),
+        # an idle shard needs only its own work
+        ([(0, SHARD_SECONDS / 2, 0)], SHARD_SECONDS),
+        # slow readings still have two samples
+        ([(0, 0.4, 100), (300, 0.4, 250)], 2 * (0.4 - SHARD_SECONDS)),
+    ],
+)
+def test_the_demand_follows_from_samples(
+    samples: Samples, keep_up: float | None
+) -> None:
+    estimator, lag = DemandEstimator[str](LIMIT_SECONDS), None
+    for now, work, lag in samples:
+        found = estimator.update({"s": ShardSample(work, lag)}, now)
+    assert bool(found) is (keep_up is not None)
+    for demand in found.values():
+        assert demand.keep_up == pytest.approx(keep_up, rel=0.01)
+        assert lag or demand.catch_up == demand.keep_up
 
 
 def test_a_lag_that_cant_be_read_stays_the_last_one_for_a_window() -> None:
@@ -176,26 +191,6 @@ def test_the_demand_is_an_average_over_the_window() -> None:
         found = estimator.update({"s": ShardSample(work, 0.0)}, float(now))["s"]
         if now >= SMOOTHING_SECONDS:
             assert found.keep_up == pytest.approx(0.5, rel=0.2)
-
-
-def test_a_first_sample_counts_until_there_are_more() -> None:
-    estimator = DemandEstimator[str](LIMIT_SECONDS)
-    assert estimator.update({"s": ShardSample(0.4, 0.0)}, 0.0)["s"].keep_up == 0.4
-    found = estimator.update({"s": ShardSample(0.6, 0.0)}, 10.0)["s"]
-    assert found.keep_up == pytest.approx(0.6)
-
-
-def test_an_idle_shard_needs_only_its_own_work() -> None:
-    estimator = DemandEstimator[str](LIMIT_SECONDS)
-    found = estimator.update({"s": ShardSample(SHARD_SECONDS / 2, 0.0)}, 0.0)["s"]
-    assert found == (SHARD_SECONDS, SHARD_SECONDS)
-
-
-def test_slow_readings_still_have_two_samples() -> None:
-    estimator = DemandEstimator[str](LIMIT_SECONDS)
-    for now, lag in ((0.0, 100.0), (300.0, 250.0)):
-        found = estimator.update({"s": ShardSample(0.4, lag)}, now)
-    assert found["s"].keep_up == pytest.approx(2 * (0.4 - SHARD_SECONDS), rel=0.01)
 
 
 # --- the number of clients ------------------------------------------------------------
