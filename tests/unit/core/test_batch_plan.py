@@ -79,12 +79,8 @@ def observed(
 def test_a_probe_may_be_cut_at_a_record_as_if_that_were_the_tip() -> None:
     whole = probed(1.0, 2.0, 3.0, tip=False, closed=True)
     cut = whole.up_to(Position("2"))
-    assert (len(cut.records), cut.iterator, cut.at_tip, cut.closed) == (
-        2,
-        None,
-        True,
-        False,
-    )
+    state = len(cut.records), cut.iterator, cut.at_tip, cut.closed
+    assert state == (2, None, True, False)
     assert cut.total_bytes == 20
     exact = whole.up_to(Position("3"))
     assert (exact.iterator, exact.at_tip, exact.closed) == ("AAA=", True, False)

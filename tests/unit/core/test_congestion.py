@@ -66,21 +66,13 @@ def test_a_window_grows_only_if_half_of_it_is_used_and_answers_are_not_slow(
     assert window.size == expected
 
 
-def test_a_time_out_halves_the_bytes_in_flight() -> None:
-    window = CongestionWindow(GIB)
-    window.timed_out(0, 30, FIRST_BYTES)
-    assert window.size == 2 * PAGE
-    window.timed_out(30, 60, PAGE)
-    assert window.size == window.answer_bytes == PAGE // 2
-
-
-def test_requests_sent_before_a_halving_do_not_halve_again() -> None:
+def test_a_time_out_halves_the_bytes_in_flight_once_for_requests_sent_before() -> None:
     window = CongestionWindow(GIB)
     for began in (0, 0.5, 29):
         window.timed_out(began, 30 + began, FIRST_BYTES)
     assert window.size == 2 * PAGE
-    window.timed_out(30, 60, FIRST_BYTES)
-    assert window.size == PAGE
+    window.timed_out(30, 60, PAGE)
+    assert window.size == window.answer_bytes == PAGE // 2
 
 
 def test_the_window_has_a_minimum() -> None:
@@ -166,18 +158,17 @@ def send(rate: WriteRate, now: float, seconds: float) -> tuple[int, float]:
     return sent, end
 
 
-def test_one_seconds_worth_may_go_at_once() -> None:
-    rate = _shared(4)
-    sent = 0
-    while not rate.wait_seconds(100.0):
-        sent += 1
-    assert sent == UNITS_PER_SECOND / 4
-
-
 def _shared(writers: int) -> WriteRate:
     rate = WriteRate(0.0)
     rate.share_among(writers)
     return rate
+
+
+def test_one_seconds_worth_may_go_at_once() -> None:
+    rate, sent = _shared(4), 0
+    while not rate.wait_seconds(100.0):
+        sent += 1
+    assert sent == UNITS_PER_SECOND / 4
 
 
 def test_waiting_writes_make_the_rate_grow_up_to_the_partitions_limit() -> None:
@@ -221,19 +212,12 @@ def test_after_a_refusal_writes_pause() -> None:
     assert sent == int(pause * rate.per_second)
 
 
-def test_a_rate_has_a_minimum() -> None:
-    rate = _shared(1000)
-    for now in range(100, 120):
-        rate.refused(now, now, 1.0)
-    assert rate.per_second == MIN_PER_SECOND
-    assert rate.wait_seconds(121.0) <= 1 / MIN_PER_SECOND
-
-
-def test_a_rate_of_the_minimum_grows_again_with_the_writes_that_waited() -> None:
+def test_a_rate_has_a_minimum_and_grows_again_with_the_writes_that_waited() -> None:
     rate, now = _shared(10), 100.0
     for _ in range(20):
         rate.refused(now, now, 0.0)
     assert rate.per_second == MIN_PER_SECOND
+    assert rate.wait_seconds(now) <= 1 / MIN_PER_SECOND
     for _ in range(4):
         while wait := rate.wait_seconds(now):
             now += wait

@@ -159,26 +159,26 @@ def note_at(tracker: IncidentTracker, *times: float, about: Subject = SHARD) -> 
     return begun[-1] is not None
 
 
-def test_the_third_note_within_a_minute_begins_an_incident() -> None:
+@pytest.mark.parametrize(
+    ("times", "begins"),
+    [
+        ((0.0,), False),
+        ((0.0, 20.0), False),
+        ((0.0, 20.0, 60.0), True),  # the third note within a minute
+        ((0.0, 1.0, 2.0, 3.0, 4.0), False),  # it begins only once
+        ((0.0, 40.0, 80.0, 120.0), False),
+    ],
+)
+def test_the_third_note_within_a_minute_begins_an_incident(
+    times: tuple[float, ...], begins: bool
+) -> None:
     tracker = IncidentTracker()
-    assert not note_at(tracker, 0.0, 20.0)
-    assert tracker.current() == []
-    assert note_at(tracker, 60.0)
-    expected = Incident(*SHARD, since=WALL, count=3, error="error at 60")
-    assert tracker.current() == [expected]
-
-
-def test_an_incident_begins_only_once_and_counts_later_notes() -> None:
-    tracker = IncidentTracker()
-    note_at(tracker, 0.0, 1.0, 2.0)
-    assert not note_at(tracker, 3.0, 4.0)
-    [incident] = tracker.current()
-    assert (incident.count, incident.since) == (5, WALL)
-    assert incident.error == "error at 4"
-
-
-def test_rare_failures_are_no_incident() -> None:
-    assert not note_at(IncidentTracker(), 0.0, 40.0, 80.0, 120.0)
+    notes = [tracker.note(SHARD, f"error at {at:g}", at, WALL + at) for at in times]
+    assert (notes[-1] is not None) is begins
+    error = f"error at {times[-1]:g}"
+    expected = Incident(*SHARD, since=WALL, count=len(times), error=error)
+    has_begun = begins or len(times) == 5
+    assert tracker.current() == [expected] * has_begun
 
 
 def test_notes_about_different_shards_or_kinds_are_not_counted_together() -> None:
@@ -202,11 +202,13 @@ def test_an_incident_that_is_not_noted_for_a_minute_ends() -> None:
     assert tracker.current() == []
 
 
-def test_a_note_that_began_nothing_is_forgotten_without_an_end() -> None:
+def test_notes_that_began_nothing_are_forgotten_without_an_end() -> None:
     tracker = IncidentTracker()
     note_at(tracker, 0.0, 1.0)
     assert tracker.expire(61.1) == []
-    assert not note_at(tracker, 61.2)
+    assert not note_at(tracker, 61.2, 61.3)
+    assert tracker.resolve(SHARD) is None
+    assert not note_at(tracker, 61.4)
 
 
 def test_some_incidents_last_until_they_are_resolved() -> None:
@@ -216,13 +218,6 @@ def test_some_incidents_last_until_they_are_resolved() -> None:
     resolved = tracker.resolve(about)
     assert resolved is not None
     assert tracker.resolve(about) is None
-
-
-def test_resolving_what_is_not_yet_an_incident_ends_nothing() -> None:
-    tracker = IncidentTracker()
-    note_at(tracker, 0.0, 1.0)
-    assert tracker.resolve(SHARD) is None
-    assert not note_at(tracker, 2.0)
 
 
 def test_the_kinds_that_matter_most_come_first() -> None:

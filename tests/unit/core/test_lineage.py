@@ -273,41 +273,34 @@ def shard(shard_id: str, *parents: str, ended: bool = False) -> ShardRow:
 
 
 FAMILY = [shard("m", "b", "c"), shard("c", "a"), shard("b", "a"), shard("a")]
-ALL = {"a", "b", "c", "m"}
+ENDED = [row._replace(ended=True, ready=True) for row in FAMILY]
+RING = [shard("a", "b"), shard("b", "a"), shard("c", "b")]
 
 
-def step_ids(steps: list[list[lineage.SeekStep]]) -> list[set[str]]:
-    return [{step.row.key.shard_id for step in generation} for generation in steps]
-
-
-def waiting(steps: list[list[lineage.SeekStep]]) -> set[str]:
-    found = (step for generation in steps for step in generation)
-    return {step.row.key.shard_id for step in found if step.waits}
-
-
-def test_parents_come_before_their_children() -> None:
-    assert step_ids(lineage.seek_steps(FAMILY, (), ALL)) == [{"a"}, {"b", "c"}, {"m"}]
-
-
-def test_a_child_waits_for_parents_that_are_seeked_or_still_read() -> None:
-    ended = [row._replace(ended=True, ready=True) for row in FAMILY]
-    assert waiting(lineage.seek_steps(ended, (), ALL)) == {"b", "c", "m"}
-    rows = [shard("a"), shard("b", "a")]
-    assert waiting(lineage.seek_steps(rows, (), {"b"})) == {"b"}
-
-
-def test_a_child_doesnt_wait_for_parents_that_stay_ended_or_have_no_row() -> None:
-    rows = [shard("a", ended=True), shard("b", "a"), shard("c", "gone")]
-    found = lineage.seek_steps(rows, (), {"b", "c"})
-    assert (step_ids(found), waiting(found)) == ([{"b", "c"}], set())
-
-
-def test_shards_without_a_row_get_one_in_order() -> None:
-    found = lineage.seek_steps([shard("a")], [shard("b", "a")], {"a", "b"})
-    assert [[step.is_new for step in steps] for steps in found] == [[False], [True]]
-    assert waiting(found) == {"b"}
-
-
-def test_corrupt_rows_that_form_a_ring_are_seeked() -> None:
-    rows = [shard("a", "b"), shard("b", "a"), shard("c", "b")]
-    assert step_ids(lineage.seek_steps(rows, (), {"a", "b", "c"})) == [{"a", "b", "c"}]
+@pytest.mark.parametrize(
+    ("rows", "new", "generations", "waiting"),
+    [
+        # parents come first, and children wait for those that are seeked
+        (FAMILY, [], ["a", "bc", "m"], "bcm"),
+        (ENDED, [], ["a", "bc", "m"], "bcm"),
+        # or still read, but not for those that stay ended or have no row
+        ([shard("A"), shard("b", "A")], [], ["b"], "b"),
+        ([shard("A", ended=True), shard("b", "A"), shard("c", "gone")], [], ["bc"], ""),
+        # shards without a row get one in order
+        ([shard("a")], [shard("b", "a")], ["a", "b"], "b"),
+        # corrupt rows that form a ring are seeked
+        (RING, [], ["abc"], "abc"),
+    ],
+)
+def test_a_seek_goes_from_parents_to_children_that_wait_for_them(
+    rows: list[ShardRow], new: list[ShardRow], generations: list[str], waiting: str
+) -> None:
+    """Shards with upper-case ids are not seeked."""
+    seeked = {i for i in ids([*rows, *new]) if i.islower()}
+    found = lineage.seek_steps(rows, new, seeked)
+    steps = [step for generation in found for step in generation]
+    assert [
+        "".join(sorted(ids([s.row for s in each]))) for each in found
+    ] == generations
+    assert {step.row.key.shard_id for step in steps if step.waits} == {*waiting}
+    assert [step.row for step in steps if step.is_new] == new

@@ -183,6 +183,7 @@ def test_an_index_is_written_only_for_standbys(
                 {"streams": BOTH},
                 {"drained": True},
                 {"label": "another zone"},
+                {"max_shards": 4},
             )
         ),
     ],

@@ -33,49 +33,6 @@ def at(number: int, part: int | None = None) -> Position:
     return Position(str(number), part)
 
 
-Batches = list[tuple[list[Record], Position | None]]
-ONE: Batches = [(records(1, 2, 3), None)]
-TWO: Batches = [(records(1, 2), None), (records(3, 4), None)]
-AGGREGATE: Batches = [(parts(5, 2), at(9))]
-QUIET: Batches = [(records(1, 2), None), (records(3), None), ([], at(8))]
-
-
-@pytest.mark.parametrize(
-    ("batches", "done", "expected"),
-    [
-        ([], [], None),
-        (ONE, [], None),
-        (ONE, [2], at(2)),
-        (ONE, [3], at(3)),
-        (ONE, [2, 1], at(2)),
-        (TWO, [3], at(3)),
-        (ONE, [at(3), at(2)], None),
-        (ONE, [at(3), at(2), at(1)], at(3)),
-        (TWO, [at(3), at(2)], None),
-        (TWO, [at(3), at(2), at(1)], at(3)),
-        (AGGREGATE, [at(5, 0)], at(5, 0)),
-        (AGGREGATE, [2], at(9)),
-        ([(parts(5, 3), None)], [3], at(5, 2)),
-        ([([], at(3))], [], at(3)),
-        (QUIET, [1], at(1)),
-        (QUIET, [2], at(2)),
-        (QUIET, [3], at(8)),
-    ],
-)
-def test_the_checkpoint_is_the_end_of_the_contiguous_done_prefix(
-    batches: Batches, done: list[int | Position], expected: Position | None
-) -> None:
-    progress = Progress()
-    for batch, end in batches:
-        progress.deliver(batch, end)
-    for step in done:
-        if isinstance(step, int):
-            progress.done_through(step)
-        else:
-            progress.mark(step)
-    assert progress.position() == progress.pending() == expected
-
-
 def test_undelivered_records_cannot_be_done() -> None:
     progress = Progress()
     progress.deliver(records(1))
@@ -93,17 +50,6 @@ def test_a_growing_done_prefix_is_reported() -> None:
     progress.done_through(2)
     progress.done_through(4)
     assert told == [2, 4]
-
-
-@pytest.mark.parametrize(
-    "position", [at(1), at(4), at(6), at(10), at(5, 2), at(5), at(7, 0), at(500)]
-)
-def test_acks_of_undelivered_records_change_nothing(position: Position) -> None:
-    progress = Progress()
-    progress.deliver([*records(3), *parts(5, 2)])
-    progress.deliver(records(7))
-    assert not progress.mark(position)
-    assert progress.done == 0
 
 
 @pytest.mark.parametrize("done", [[], [2], [3], [1, 4]])
@@ -128,24 +74,6 @@ def test_acks_of_a_range_are_acks_of_its_records(
 def test_an_empty_batch_needs_an_end() -> None:
     with pytest.raises(ValueError, match="needs an end"):
         Progress().deliver([])
-
-
-def test_only_stored_positions_are_committed() -> None:
-    progress = Progress()
-    progress.deliver(records(1, 2, 3))
-    progress.done_through(1)
-    first = progress.pending()
-    progress.done_through(2)
-    assert (first, progress.pending()) == (at(1), at(2))
-    assert (progress.uncommitted, progress.has_committed(at(1))) == (3, False)
-    progress.committed(at(1))
-    assert (progress.uncommitted, progress.pending()) == (2, at(2))
-    progress.committed(at(2))
-    progress.committed(at(1))  # a late answer to the older commit
-    assert (progress.uncommitted, progress.pending()) == (1, None)
-    assert progress.position() == at(2)
-    stored = [progress.has_committed(at(number)) for number in (1, 2, 3)]
-    assert stored == [True, True, False]
 
 
 @pytest.mark.parametrize("later_batches", [0, 1])
@@ -267,10 +195,13 @@ class Dumb(RuleBasedStateMachine):
 
     @rule()
     def ask(self) -> None:
-        position = self.progress.position()
+        stored, position = self.committed_position, self.progress.position()
         assert position == self.expected()
+        assert self.progress.pending() == (None if position == stored else position)
         if position is not None:
             self.asked.append(position)
+            is_stored = stored is not None and position <= stored
+            assert self.progress.has_committed(position) is is_stored
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())

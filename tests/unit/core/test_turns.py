@@ -72,15 +72,6 @@ def test_taking_an_item_begins_no_turn() -> None:
         turns.take()
 
 
-def test_a_key_may_be_dropped_and_come_back() -> None:
-    turns = queue("a1", "a2", "b1")
-    assert list(turns.drop(A)) == ["a1", "a2"]
-    assert list(turns.drop(A)) == []
-    turns.put(A, "a3")
-    assert {key: list(items) for key, items in turns} == {A: ["a3"], B: ["b1"]}
-    assert served(turns) == ["b1", "a3"]
-
-
 def test_a_key_that_is_gone_is_forgotten() -> None:
     turns = Turns[Key, str]()
     turns.begin(Key("x"))

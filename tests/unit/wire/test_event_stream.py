@@ -79,12 +79,10 @@ def test_an_exception_without_json_has_no_message() -> None:
 
 
 def test_headers_of_all_types_are_skipped_or_read() -> None:
-    values = [b"", b"", b"1", b"12", b"1234", b"12345678"]
+    values = [b"", b"", b"1", b"12", b"1234", b"12345678", b"\x00\x02ab", b"\x00\x01c"]
+    values += [b"8" * 8, b"9" * 16]
     headers = b"".join(
         b"\x01h" + bytes([kind]) + value for kind, value in enumerate(values)
-    )
-    headers += (
-        b"\x01h\x06\x00\x02ab" + b"\x01h\x08" + b"8" * 8 + b"\x01h\x09" + b"9" * 16
     )
     headers += b"\x0d:message-type\x07\x00\x05event" + b"\x0b:event-type\x07\x00\x01X"
     assert decode_frame(framed(headers)) == Frame("event", "X", b"{}")
@@ -130,39 +128,31 @@ def test_impossible_sizes_are_refused(sizes: tuple[int, int]) -> None:
 # --- events ---
 
 
-def test_an_event_is_a_page_that_goes_on_at_its_continuation() -> None:
-    page = decode_event(event(entry()))
+WHOLE = child("0", str(HASH_KEYS - 1))
+CHILD = Shard("shardId-000000000001", 0, HASH_KEYS - 1, ("shardId-000000000000",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "continuation", "children"),
+    [
+        ({}, "12", ()),
+        ({"ChildShards": None}, "12", ()),
+        ({"ChildShards": []}, "12", ()),
+        # an event that names children is the last, even with a continuation
+        ({"ChildShards": [WHOLE]}, None, (CHILD,)),
+        ({"ChildShards": [WHOLE], "ContinuationSequenceNumber": None}, None, (CHILD,)),
+        # an event may lack both
+        ({"ContinuationSequenceNumber": None}, None, ()),
+        ({"ContinuationSequenceNumber": ""}, None, ()),
+    ],
+)
+def test_an_event_is_a_page_that_goes_on_at_its_continuation(
+    fields: dict[str, Any], continuation: str | None, children: tuple[Shard, ...]
+) -> None:
+    page = decode_event(event(entry(), **fields))
     assert [record.data for record in page.records] == [b"hello"]
-    assert (page.next_iterator, page.millis_behind) == ("12", 7)
-    assert page.children == ()
-
-
-def test_the_last_event_of_a_shard_names_its_children() -> None:
-    payload = event(
-        ContinuationSequenceNumber=None, ChildShards=[child("0", str(HASH_KEYS - 1))]
-    )
-    page = decode_event(payload)
-    assert page.next_iterator is None
-    parents = ("shardId-000000000000",)
-    assert page.children == (Shard("shardId-000000000001", 0, HASH_KEYS - 1, parents),)
-
-
-def test_an_event_that_names_children_is_the_last_even_with_a_continuation() -> None:
-    page = decode_event(event(ChildShards=[child("0", str(HASH_KEYS - 1))]))
-    assert page.next_iterator is None
-    assert len(page.children) == 1
-
-
-@pytest.mark.parametrize("children", [None, []])
-def test_an_event_without_children_does_not_end_its_shard(children: Any) -> None:
-    page = decode_event(event(ChildShards=children))
-    assert (page.next_iterator, page.children) == ("12", ())
-
-
-@pytest.mark.parametrize("continuation", [None, ""])
-def test_an_event_may_lack_continuation_and_children(continuation: str | None) -> None:
-    page = decode_event(event(ContinuationSequenceNumber=continuation))
-    assert (page.next_iterator, page.children) == (None, ())
+    assert (page.next_iterator, page.millis_behind) == (continuation, 7)
+    assert page.children == children
 
 
 @pytest.mark.parametrize(
