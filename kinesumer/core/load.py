@@ -197,7 +197,7 @@ class KnownLoads:
     """
 
     def __init__(self) -> None:
-        self._loads: dict[tuple[str, int], Load] = {}
+        self.loads: Mapping[tuple[str, int], Load] = {}  # by ARN and starting hash key
         # When a shard without a known load was first planned.
         self._unknown_since: dict[tuple[str, int], float] = {}
 
@@ -221,14 +221,9 @@ class KnownLoads:
                 end = min(end, max(begin + 1, bisect_left(keys, following[1])))
             for key in keys[begin:end]:
                 loads[arn, key] = Load(*(rate / (end - begin) for rate in load))
-        self._loads |= loads
         every = {(arn, key) for arn, keys in shards.items() for key in keys}
-        self._loads = {shard: self._loads[shard] for shard in every & set(self._loads)}
-
-    @property
-    def loads(self) -> Mapping[tuple[str, int], Load]:
-        """The known loads, by stream ARN and starting hash key."""
-        return self._loads
+        known = {**self.loads, **loads}
+        self.loads = {shard: known[shard] for shard in every & known.keys()}
 
     def work(
         self, shards: Mapping[str, Sequence[int]], now: float
@@ -236,10 +231,10 @@ class KnownLoads:
         """Return the work of each shard, and whether it is known well enough."""
         every = [(arn, key) for arn, keys in shards.items() for key in keys]
         since = {
-            s: self._unknown_since.get(s, now) for s in every if s not in self._loads
+            s: self._unknown_since.get(s, now) for s in every if s not in self.loads
         }
         self._unknown_since = since
-        known = {shard: work_of(load) for shard, load in self._loads.items()}
+        known = {shard: work_of(load) for shard, load in self.loads.items()}
         usual = sum(known.values()) // len(known) if known else SHARD_MICROSECONDS
         work = {
             arn: [known.get((arn, key), usual) for key in keys]

@@ -195,20 +195,16 @@ class DecodePolicy:
         )
 
 
+@dataclass
 class ByteCounter:
-    """Counts bytes for the whole process. Any thread may add to it.
+    """Counts decompressed bytes for the whole process. Any thread may add to it.
 
     Decoders are functions of a record, and may call one another, so that there is no
     object that each of them knows. What others decompress at the same time is counted
     too: then a call of user code gets fewer records.
     """
 
-    def __init__(self) -> None:
-        self.total: int = 0
-
-    def add(self, count: int) -> None:
-        """Count bytes that were decompressed."""
-        self.total += count
+    total: int = 0
 
 
 DECOMPRESSED = ByteCounter()

@@ -141,7 +141,7 @@ def _decompressed(data: bytes, max_bytes: int) -> bytes:
             f"{len(data):,} bytes decompress to more than the limit of {max_bytes:,} "
             "bytes (max_decompressed_bytes)"
         )
-    DECOMPRESSED.add(len(plain))
+    DECOMPRESSED.total += len(plain)
     if not decompressor.eof:
         raise ValueError("the compressed data is truncated")
     if decompressor.unused_data:

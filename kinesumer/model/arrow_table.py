@@ -43,21 +43,18 @@ def record_columns(records: Sequence[Any]) -> dict[str, pa.Array]:
     """Return the columns of the records' metadata and data, as ``to_arrow()`` does."""
     import pyarrow as pa
 
-    arrived = pa.timestamp("us", "UTC")
+    columns = (
+        ("stream", "stream", pa.string()),
+        ("shard", "shard_id", pa.string()),
+        ("sequence_number", "sequence_number", pa.string()),
+        ("sub_sequence_number", "sub_sequence_number", pa.int64()),
+        ("partition_key", "partition_key", pa.string()),
+        ("arrived_at", "arrived_at", pa.timestamp("us", "UTC")),
+        ("data", "data", pa.binary()),
+    )
     return {
-        "stream": pa.array([each.stream for each in records], pa.string()),
-        "shard": pa.array([each.shard_id for each in records], pa.string()),
-        "sequence_number": pa.array(
-            [each.sequence_number for each in records], pa.string()
-        ),
-        "sub_sequence_number": pa.array(
-            [each.sub_sequence_number for each in records], pa.int64()
-        ),
-        "partition_key": pa.array(
-            [each.partition_key for each in records], pa.string()
-        ),
-        "arrived_at": pa.array([each.arrived_at for each in records], arrived),
-        "data": pa.array([each.data for each in records], pa.binary()),
+        name: pa.array([getattr(each, field) for each in records], type_)
+        for name, field, type_ in columns
     }
 
 

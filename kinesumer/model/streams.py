@@ -272,13 +272,15 @@ def check_consumer(fan_out: object, stream: str) -> str:
 
     ``stream`` is the name or ARN of the stream, to which the consumer must belong.
     """
-    if not isinstance(fan_out, str):
-        raise _refused(fan_out)
-    parts = CONSUMER_ARN.fullmatch(fan_out)
+    text = fan_out if isinstance(fan_out, str) else ""
+    parts = CONSUMER_ARN.fullmatch(text)
+    if parts is None and not CONSUMER_NAME.fullmatch(text):
+        raise ConfigurationError(
+            f"fan_out={fan_out!r} must be the name of a stream consumer (1 to 128 of "
+            "a-z, A-Z, 0-9, _ . -) or its ARN"
+        )
     if parts is None:
-        if not CONSUMER_NAME.fullmatch(fan_out):
-            raise _refused(fan_out)
-        return fan_out
+        return text
     of_stream = parts[1]
     known = of_stream if stream.startswith("arn:") else of_stream.rpartition("/")[2]
     if stream != known:
@@ -286,17 +288,10 @@ def check_consumer(fan_out: object, stream: str) -> str:
             f"fan_out={fan_out!r} is a consumer of {of_stream}, not of {stream}: use "
             "the name or ARN of a consumer of the stream"
         )
-    return fan_out
+    return text
 
 
 def consumer_name(fan_out: str) -> str:
     """Return a consumer's name from its name or ARN."""
     parts = CONSUMER_ARN.fullmatch(fan_out)
     return fan_out if parts is None else parts[2]
-
-
-def _refused(fan_out: object) -> ConfigurationError:
-    return ConfigurationError(
-        f"fan_out={fan_out!r} must be the name of a stream consumer (1 to 128 of "
-        "a-z, A-Z, 0-9, _ . -) or its ARN"
-    )

@@ -114,19 +114,13 @@ def read_tip(row: Row) -> Tip | None:
     """Return the attribute ``tip``, or None if it is missing or invalid."""
     # Ignore an invalid tip. It only serves to prove that no record was lost, and isn't
     # needed for reading.
-    match = _TIP.fullmatch(str(row.get("tip", "")))
-    if match is None:
-        return None
-    timestamp, number, sub = match.groups()
+    timestamp, _, position = str(row.get("tip", "")).partition("Z ")
     try:
-        at = datetime.fromisoformat(timestamp).timestamp()
-    except (ValueError, OverflowError):
+        at = datetime.fromisoformat(f"{timestamp}+00:00").timestamp()
+        found = Tip(at, Position.of_text(position))
+    except (ValueError, OverflowError, ConfigurationError):
         return None
-    within = None if sub is None else int(sub)
-    return Tip(at, Position(number, within)) if at >= 0 else None
-
-
-_TIP = re.compile(r"([-0-9T:.]{19,26}Z) ([0-9]{1,129})(?::([0-9]{1,15}))?", re.ASCII)
+    return found if at >= 0 else None
 
 
 def read_start(row: Row) -> Start:

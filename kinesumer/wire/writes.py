@@ -49,16 +49,15 @@ def register(
         "streams": member.streams,
         "last_update": moment,
     }
-    if member.label:
-        values["label"] = member.label
-    if member.max_shards is not None:
-        values["max_shards"] = member.max_shards
-    if member.commit_ms != DEFAULT_COMMIT_MS:
-        values["commit_ms"] = member.commit_ms
-    if member.drained:
-        values["drained"] = True
-    if member.fan_out:
-        values["fan_out"] = rows.fan_out_text(member.fan_out, member.streams)
+    is_usual = member.commit_ms == DEFAULT_COMMIT_MS
+    optional: dict[str, Value | None] = {
+        "label": member.label or None,
+        "max_shards": member.max_shards,
+        "commit_ms": None if is_usual else member.commit_ms,
+        "drained": member.drained or None,
+        "fan_out": rows.fan_out_text(member.fan_out, member.streams) or None,
+    }
+    values |= {name: value for name, value in optional.items() if value is not None}
     if member.kind == QUERY:
         # A query writes its own range, with all shards: no leader plans for it.
         whole = (Interval(arn, 0, HASH_KEYS - 1) for arn in sorted(member.streams))
