@@ -168,12 +168,11 @@ def test_stream_rows_read_as_they_were_created() -> None:
 
 
 UNOWNED = SHARD._replace(owner="", owner_id="")
-ALL_IN_ONE = {"parents": frozenset({"p1", "p2"}), "ended": True, "ready": True}
+PARENTS = frozenset({"p1", "p2"})
+ENDED = UNOWNED._replace(parents=PARENTS, position=Position("7", 3), ended=True)
 
 
-@pytest.mark.parametrize(
-    "shard", [UNOWNED, UNOWNED._replace(position=Position("7", 3), **ALL_IN_ONE)]
-)
+@pytest.mark.parametrize("shard", [UNOWNED, ENDED._replace(ready=True)])
 def test_shard_rows_read_as_they_were_created(shard: ShardRow) -> None:
     row = row_after(None, shard_writes.create_shard(APP, shard))
     assert rows.read_shard(row) == shard
