@@ -212,14 +212,11 @@ def test_an_open_shard_cannot_have_ended(
     assert ids(lineage.repairs(ARN, rows, listing).reopen) == reopened
 
 
-def test_ended_shards_do_not_count_for_a_plan() -> None:
+def test_ended_shards_count_neither_for_a_plan_nor_for_max_shards() -> None:
     assert lineage.open_shard_starts([row(LOW, ended=True), row(HIGH)]) == [HALF]
-
-
-def test_each_place_where_an_unended_shard_starts_counts_for_max_shards() -> None:
+    assert lineage.unended_shard_starts([row(LOW, ended=True)]) == []
     rows = [row(PARENT), row(LOW), row(HIGH), row(HIGH, ended=True)]
     assert lineage.unended_shard_starts(rows) == [0, HALF]
-    assert lineage.unended_shard_starts([row(LOW, ended=True)]) == []
 
 
 @st.composite

@@ -73,13 +73,6 @@ def test_any_change_starts_the_window_again(changed: dict[str, object]) -> None:
     assert watch_until(watch, other, 16, first=16)
 
 
-def test_a_missing_row_starts_the_window_again() -> None:
-    watch = HeartbeatWatch()
-    watch_until(watch, MEMBER, 5)
-    watch.observe([], 6, GAP)
-    assert not watch_until(watch, MEMBER, 14, first=7)
-
-
 def test_the_living_are_watched_beside_the_dead() -> None:
     watch, dead = HeartbeatWatch(), MEMBER._replace(client_id="c0", dead=True)
     for now in range(8):
@@ -88,21 +81,24 @@ def test_the_living_are_watched_beside_the_dead() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gap", "is_reset", "expected"),
+    ("gap", "is_reset", "is_missing", "expected"),
     [
-        (1.0, False, [MEMBER]),
-        (GAP, False, [MEMBER]),
-        (GAP + 0.1, False, []),
-        (1.0, True, []),
+        (1.0, False, False, [MEMBER]),
+        (GAP, False, False, [MEMBER]),
+        (GAP + 0.1, False, False, []),
+        (1.0, True, False, []),
+        (1.0, False, True, []),
     ],
 )
-def test_leases_start_again_after_a_long_gap_or_a_reset(
-    gap: float, *, is_reset: bool, expected: list[MemberRow]
+def test_leases_start_again_after_a_long_gap_a_reset_or_a_missing_row(
+    gap: float, *, is_reset: bool, is_missing: bool, expected: list[MemberRow]
 ) -> None:
     watch = HeartbeatWatch()
     watch_until(watch, MEMBER, 7)
     if is_reset:
         watch.reset()
+    if is_missing:
+        watch.observe([], 7, GAP)
     assert watch.observe([MEMBER], 7 + gap, GAP) == expected
     if not expected:
         assert not watch_until(watch, MEMBER, 14, first=11)

@@ -68,12 +68,8 @@ def test_other_records_keep_their_order_around_an_aggregate() -> None:
         kinesis_record(b"\xff after", "3"),
     ]
     result = open_records(records, WHOLE)
-    assert [record.position for record in result.records] == [
-        Position("1"),
-        Position("2", 0),
-        Position("2", 1),
-        Position("3"),
-    ]
+    places = [record.position.text for record in result.records]
+    assert places == ["1", "2:0", "2:1", "3"]
     assert {record.source for record in result.records} == {WHOLE}
     assert result.last == "3"
 
@@ -230,11 +226,8 @@ def test_a_step_has_limited_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aggregation, "STEP_BYTES", 100)
     records = [kinesis_record(b"x" * 40, str(n)) for n in range(7)]
     steps = list(open_in_steps(records, WHOLE))
-    assert [(step.done, step.data_bytes) for step in steps] == [
-        (3, 120),
-        (3, 120),
-        (1, 40),
-    ]
+    taken = [(step.done, step.data_bytes) for step in steps]
+    assert taken == [(3, 120), (3, 120), (1, 40)]
     [digest, *_] = open_in_steps([parts_of(1, 60)], WHOLE)
     assert digest.opened.records == []
     assert list(open_in_steps([], WHOLE)) == []

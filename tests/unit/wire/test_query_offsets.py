@@ -150,6 +150,22 @@ INVALID_ZLIB: list[Any] = [
     compressed(b"{}", extra=b"more"),
     compressed(bytes(65 << 20)),
 ]
+INVALID_TIMES = None, "x", "1.5", float("nan"), float("inf"), -1, 10**400, 1e300
+INVALID_LISTS: list[Any] = [
+    {"s-1": [{"end": True}, "="], "s-2": [{"end": True}]},
+    {"s-1": [{"end": True}, "="], "s-2": {"end": True}},
+    {"s": [{"end": True}, "="]},
+    [],
+    "s-1",
+]
+
+
+def of_stream(version: int = 1, **fields: Any) -> Any:
+    """Return an offset of a stream with some other fields."""
+    stream = {"created": 1.0, "shards": {}, **fields}
+    return {"version": version, "streams": {ARN: stream}}
+
+
 CORPUS: list[Any] = [
     [],
     "offset",
@@ -161,34 +177,10 @@ CORPUS: list[Any] = [
     {"version": 3},
     *({"version": 3, "zlib": text} for text in INVALID_ZLIB),
     {"version": 1, "streams": {ARN: None}},
-    *(
-        {"version": 1, "streams": {ARN: {"created": created, "shards": {}}}}
-        for created in (
-            None,
-            "x",
-            "1.5",
-            float("nan"),
-            float("inf"),
-            -1,
-            10**400,
-            1e300,
-        )
-    ),
-    *(
-        {"version": 1, "streams": {ARN: {"created": 1.0, "shards": {"s": position}}}}
-        for position in INVALID_POSITIONS
-    ),
-    *(
-        {"version": version, "streams": {ARN: {"created": 1.0, "shards": shards}}}
-        for version, shards in [
-            (1, {"s-1": [{"end": True}]}),
-            (2, {"s-1": [{"end": True}, "="], "s-2": [{"end": True}]}),
-            (2, {"s-1": [{"end": True}, "="], "s-2": {"end": True}}),
-            (2, {"s": [{"end": True}, "="]}),
-            (2, []),
-            (2, "s-1"),
-        ]
-    ),
+    *(of_stream(created=created) for created in INVALID_TIMES),
+    *(of_stream(shards={"s": position}) for position in INVALID_POSITIONS),
+    of_stream(shards={"s-1": [{"end": True}]}),
+    *(of_stream(2, shards=shards) for shards in INVALID_LISTS),
 ]
 
 

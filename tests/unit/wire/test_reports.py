@@ -86,14 +86,10 @@ def test_rates_have_a_least_and_a_greatest_value(load: Load, expected: Load) -> 
     assert found.load == pytest.approx(expected)
 
 
-def test_without_reports_there_is_no_text() -> None:
-    assert load_text([], BOTH) == ""
-    assert read_loads("", BOTH) == []
-
-
 @pytest.mark.parametrize(
     "text",
     [
+        load_text([], BOTH),
         "0 0:1|",
         "0 0:1|AAA!!!",
         "2 0:1|AAA!!!!",
@@ -223,14 +219,6 @@ def test_incidents_that_cannot_be_read_are_ignored(text: str) -> None:
     assert len(read_incidents(f"{text}\nkms 1 1 0", BOTH)) == 1
 
 
-def test_only_the_beginning_of_hostile_incidents_is_read() -> None:
-    line = "kms 1 1 -\n"
-    found = read_incidents(40_000 * line, BOTH)
-    assert len(found) == MAX_READ_LETTERS // len(line)
-    [one] = read_incidents("kms 1 1 - " + 400_000 * "x", BOTH)
-    assert len(one.error) < MAX_READ_LETTERS
-
-
 POSITION = "49590338271490256608559692538361571095921575989136588898:12"
 counts = st.integers(0, 10**12 - 1)
 seconds = st.integers(0, 9_999_999_999).map(float)
@@ -320,10 +308,12 @@ def test_failures_that_cannot_be_read_are_ignored(text: str) -> None:
     assert len(read_failures(f"{text}\n0 1 1 1 1 0 0", BOTH)) == 1
 
 
-def test_only_the_beginning_of_hostile_failures_is_read() -> None:
-    line = "0 1 1 1 1 0 0\n"
-    found = read_failures(40_000 * line, BOTH)
-    assert len(found) == MAX_READ_LETTERS // len(line)
+def test_only_the_beginning_of_hostile_reports_is_read() -> None:
+    lines = {"kms 1 1 -\n": read_incidents, "0 1 1 1 1 0 0\n": read_failures}
+    for line, read in lines.items():
+        assert len(read(40_000 * line, BOTH)) == MAX_READ_LETTERS // len(line)
+    [one] = read_incidents("kms 1 1 - " + 400_000 * "x", BOTH)
+    assert len(one.error) < MAX_READ_LETTERS
 
 
 @pytest.mark.parametrize(
