@@ -305,7 +305,8 @@ class Kinesumer(ForAsyncio):
         with ExitStack() as signals:
             if stop_signals and not self._stop_signals:
                 signals.enter_context(self._lifecycle.stop_signals())
-            await self._lifecycle.run(runner, checked, position)
+            starter = self._lifecycle.prepare(runner, checked, position)
+            await self._lifecycle.run(runner.run(starter))
 
     def ack(self, record: Record[Any] | Batch[Any]) -> None:
         """Acknowledge that a record or a batch is done (with ``commit="manual"`` only).

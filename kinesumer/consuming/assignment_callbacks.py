@@ -326,10 +326,7 @@ class ShardCalls:
 
 
 def read_callbacks(
-    on_assigned: OnAssigned | None,
-    on_revoked: OnRevoked | None,
-    *,
-    in_threads: bool,
+    on_assigned: OnAssigned | None, on_revoked: OnRevoked | None, *, in_threads: bool
 ) -> AssignmentCallbacks | None:
     """Return the callbacks; None if there are none. Raises ConfigurationError."""
     if on_assigned is None and on_revoked is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -76,18 +77,21 @@ def _log_unfinished(effect: Unfinished[OwnedShard]) -> None:
 class DeliveryProtocol(Protocol):
     """Delivers batches from the buffer, and keeps track of which records are done."""
 
-    callbacks: AssignmentCallbacks | None  # None if user code has none
-    until: Until | None  # the time at which reading ends, if it does
-    thread: int  # the thread of the client's event loop
+    callbacks: AssignmentCallbacks | None = None  # None if user code has none
+    until: Until | None = None  # the time at which reading ends, if it does
+    thread: int = 0  # the thread of the client's event loop
+    _parts: EngineParts | None = None  # None before the start
 
     def oldest_work(self) -> InFlightWork | None:
         """Return user code's work that began first, or None if it has no work."""
 
     def connect(self, parts: EngineParts) -> None:
         """Set the parts of the client. The client calls this on its event loop."""
+        self._parts, self.thread = parts, threading.get_ident()
 
     async def open(self, clients: ClientFactory) -> None:
-        """Open the AWS clients that the delivery needs, before anything is read."""
+        """Open the AWS clients that the delivery needs, by default none."""
+        return
 
     async def add_streams(
         self,
@@ -104,13 +108,18 @@ class DeliveryProtocol(Protocol):
         """Stop delivering records. If ``fatal`` is given, raise it in user code."""
 
     def reopen(self) -> None:
-        """Allow another start after a failed one has closed the delivery."""
+        """Allow another start after a failed one has closed the delivery.
+
+        The default is to do nothing.
+        """
+        return
 
     def sync_progress(self) -> None:
         """Update the shards' progress with the records that user code has processed."""
 
     def has_dead_letters(self, stream_arn: str) -> bool:
         """Return whether a stream's records can become dead letters."""
+        return False
 
     def has_records(self, owned: OwnedShard, *, waiting: bool) -> bool:
         """Return whether user code has records of a shard.

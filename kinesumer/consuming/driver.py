@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
-from kinesumer.consuming.assignment_callbacks import AssignmentCallbacks
-from kinesumer.consuming.delivery_protocol import EngineParts, UserTask
+from kinesumer.consuming.delivery_protocol import DeliveryProtocol, UserTask
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream
@@ -30,22 +28,17 @@ from kinesumer.errors import ConfigurationError, DecodeError
 from kinesumer.model.batches import Batch, ColumnBatch
 from kinesumer.model.decoded_records import with_values
 from kinesumer.model.records import Record
-from kinesumer.model.times import Until
 from kinesumer.model.validation import require_arrow, require_flag
 from kinesumer.ports import Clock
 from kinesumer.runtime.clock import LoopLag, yield_to_loop
 from kinesumer.telemetry.history import History
-
-if TYPE_CHECKING:
-    # This import is slow.
-    from kinesumer.aws.session import ClientFactory
 
 Handout = handout.Handout[OwnedShard]
 # The value of a record that user code does not get.
 SKIPPED: Final = object()
 
 
-class DeliveryDriver:
+class DeliveryDriver(DeliveryProtocol):
     """Delivers batches to loops, as the machine decides.
 
     With a ``policy``, records are decoded right before user code gets them. A record
@@ -73,27 +66,15 @@ class DeliveryDriver:
             acks_by_asking=acks_by_asking, limit=limit
         )
         self.acks_by_asking = acks_by_asking
-        self.thread: int = 0
-        self.until: Until | None = None
-        self.callbacks: AssignmentCallbacks | None = None
         self.history = history
         self._clock = clock
         self._policy = policy
-        self._parts: EngineParts | None = None
         # The tasks that wait for a batch.
         self._waiting_tasks: list[UserTask | None] = []
         self._lag = LoopLag(clock.now, lambda: self.machine.busy_since)
         self._yield_at = 0.0
 
     # --- the engine's side ----------------------------------------------------------
-
-    def connect(self, parts: EngineParts) -> None:
-        """Set the parts of the client."""
-        self._parts = parts
-        self.thread = threading.get_ident()
-
-    async def open(self, clients: ClientFactory) -> None:
-        """Do nothing: iteration needs no AWS client."""
 
     async def add_streams(
         self,
@@ -126,10 +107,6 @@ class DeliveryDriver:
         task = task_of(handout.loop)
         what = f"user code at {at.stream} {at.shard_id}"
         return InFlightWork(since, what, lambda: task_stack(task, self.thread))
-
-    def has_dead_letters(self, stream_arn: str) -> bool:
-        """Return False: a loop over records has no target of dead letters."""
-        return False
 
     def is_in_use_beside(self, task: UserTask | None) -> bool:
         """Return whether a task other than ``task`` may have records."""

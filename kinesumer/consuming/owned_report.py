@@ -13,10 +13,7 @@ from kinesumer.model.streams import ShardKey
 def report_assignment(shards: Iterable[OwnedShard]) -> dict[ShardKey, ShardAssignment]:
     """Return the epoch and the state of each shard."""
     return {
-        owned.key: ShardAssignment(
-            owned.row.epoch,
-            _state(owned),
-        )
+        owned.key: ShardAssignment(owned.row.epoch, _state(owned))
         for owned in shards
         if owned.can_store
     }

@@ -23,10 +23,7 @@ from kinesumer.coordination.membership import (
 from kinesumer.coordination.startup_checks import outlive_predecessor
 from kinesumer.coordination.state_store import StoreThread, StoreThreadEndedError
 from kinesumer.core.liveness import Lease, interval_seconds, lease_ms
-from kinesumer.errors import (
-    StoreThrottledError,
-    StoreUnavailableError,
-)
+from kinesumer.errors import StoreThrottledError, StoreUnavailableError
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT, LivenessRow, MemberRow
 from kinesumer.model.streams import FanOutUse

@@ -14,10 +14,7 @@ from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.shard_reader import ShardReader
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.coordination.held_shards import (
-    HeldShards,
-    IsolationGuard,
-)
+from kinesumer.coordination.held_shards import HeldShards, IsolationGuard
 from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.pauses import PauseCache
 from kinesumer.coordination.shard_end import ShardEndHandler

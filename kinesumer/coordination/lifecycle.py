@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol, Starter
 from kinesumer.consuming.streams import StreamLike, as_streams, check_until
@@ -25,13 +25,6 @@ from kinesumer.runtime.threads import RETRY_SECONDS, is_refusal
 if TYPE_CHECKING:
     # This import is slow.
     from kinesumer.coordination.group import GroupConsumer
-
-
-class Runner(DeliveryProtocol, Protocol):
-    """A delivery that calls handlers until it is closed."""
-
-    async def run(self, start: Starter) -> None:
-        """Call ``start``, and handle records. Raises a fatal error."""
 
 
 class _StartRequest(NamedTuple):
@@ -137,13 +130,13 @@ class ClientLifecycle:
             if not self._starting.cancelled():
                 raise
 
-    async def run(self, runner: Runner, streams: list[Stream], position: Start) -> None:
-        """Handle records until the client leaves, and release all shards.
+    async def run(self, handling: Awaitable[None]) -> None:
+        """Wait until all records are handled, and release all shards.
 
         Raises errors of the start, of handlers and of callbacks.
         """
         try:
-            await runner.run(self.prepare(runner, streams, position))
+            await handling
         finally:
             # Release the shards now. Otherwise other clients would have to wait for
             # them until the caller leaves the ``async with`` block.

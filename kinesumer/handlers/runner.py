@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterable, Mapping, Set
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 from anyio import CancelScope
 
 from kinesumer.consuming.assignment_callbacks import LAST_SECONDS, AssignmentCallbacks
-from kinesumer.consuming.delivery_protocol import EngineParts, Starter
+from kinesumer.consuming.delivery_protocol import (
+    DeliveryProtocol,
+    EngineParts,
+    Starter,
+)
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.consuming.streams import OpenStream
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from kinesumer.aws.session import ClientFactory
 
 
-class HandlerRunner:
+class HandlerRunner(DeliveryProtocol):
     """Calls the handlers of streams, through one queue per owned shard."""
 
     def __init__(
@@ -51,7 +54,6 @@ class HandlerRunner:
     ) -> None:
         self.callbacks, self.until = callbacks, until
         self._runs_in: asyncio.Task[object] | None = None
-        self.thread: int = 0
         self.callers: StreamCallers = StreamCallers(handlers, app, random, history)
         self._clock = clock
         self._drain_seconds = drain
@@ -64,12 +66,10 @@ class HandlerRunner:
         self._items: dict[WorkItem, None] = {}
         self._closed = False
         self._fatal: BaseException | None = None
-        self._parts: EngineParts | None = None
 
     def connect(self, parts: EngineParts) -> None:
         """Set the parts of the client."""
-        self._parts = parts
-        self.thread = threading.get_ident()
+        super().connect(parts)
         gate = Gate(self._clock, self._busy_since)
         room = DecompressionRoom(parts.buffer.limit)
         shared = SharedParts(self._clock, gate, self._threads, parts.telemetry, room)
@@ -97,9 +97,6 @@ class HandlerRunner:
         """Return the oldest running call of user code, or None."""
         works = [_in_flight(item, self.thread) for item in list(self._items)]
         return min(filter(None, works), default=None, key=lambda work: work.since)
-
-    def reopen(self) -> None:
-        """Do nothing: a call of ``run()`` ends with its failed start."""
 
     def sync_progress(self) -> None:
         """Update the progress of the shards that have queues."""

@@ -127,13 +127,6 @@ def test_a_shard_given_up_is_never_delivered_again(first: str, second: str) -> N
     assert (owned.state, owned.revoked) == (final, True)
 
 
-def test_an_impossible_step_is_an_error() -> None:
-    owned = hold()
-    owned.revoke()
-    with pytest.raises(RuntimeError, match="from RELEASING to DELIVERING"):
-        owned._enter(State.DELIVERING)
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_listener_is_called_once_however_a_shard_is_given_up(step: str) -> None:
     owned, revoked = hold(), list[OwnedShard]()
