@@ -21,9 +21,6 @@ from tests.support.clients import (
 )
 from tests.support.world import SHARD, InMemory, World
 
-HALF = 1 << 127  # the first hash key of the second of two shards
-
-
 # --- what a call may take -------------------------------------------------------------
 
 

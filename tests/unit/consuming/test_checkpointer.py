@@ -9,7 +9,6 @@ import pytest
 
 from kinesumer.consuming.checkpointer import PARALLEL_COMMITS
 from kinesumer.model.positions import Position, Tip
-from kinesumer.model.streams import Stream
 from kinesumer.wire import shard_writes
 from tests.support.checkpoints import CheckpointDesk
 from tests.support.world import APP, World, batch_of, shard_row
@@ -275,25 +274,3 @@ async def test_a_former_owner_stores_no_tip(world: World) -> None:
     await asyncio.sleep(6)
     assert quiet.tip() is None
     assert quiet.lost == [owned]
-
-
-# --- what tips prove after a restart -------------------------------------------------
-
-
-async def test_an_idle_shard_whose_position_has_expired_is_known_to_be_whole(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    world.kinesis.stream("orders").retention_hours = 1  # so that the test is short
-    world.put("a")
-    client = world.client("c1", Stream("orders", min_read_interval_seconds=10))
-    await world.until(lambda: client.texts == ["a"])
-    await asyncio.sleep(0.5 * HOUR)
-    client.kill()
-    await asyncio.sleep(0.9 * HOUR)
-    world.put("b")
-    world.kinesis.apply_retention()
-    again = world.client("c2")
-    await world.until(lambda: again.texts == ["b"])
-    assert "has expired, and nothing came after it" in caplog.text
-    assert "may be lost" not in caplog.text

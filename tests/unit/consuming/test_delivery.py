@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from kinesumer.consuming.delivery import Records
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from tests.support.clients import OLDEST, place, shard
@@ -88,20 +87,11 @@ async def test_closing_ends_the_iteration_and_a_pause(
 # --- batches ---
 
 
-async def take(desk: Desk, count: int) -> list[list[str]]:
-    """Iterate over ``count`` batches, and break out of the loop at the last one."""
-    taken: list[list[str]] = []
-    async for batch in desk.records.batches():
-        taken.append([record.sequence_number for record in batch.records])
-        if len(taken) == count:
-            break
-    return taken
-
-
 async def test_asking_marks_the_whole_batch_before_as_done(world: World) -> None:
     desk, owned = deliver(world, 1, 2)
     desk.put(owned, 3, 4)
-    assert await take(desk, 2) == [["1", "2"], ["3", "4"]]
+    batches = desk.records.batches()
+    assert [numbers(await anext(batches)) for _ in range(2)] == [[1, 2], [3, 4]]
     assert desk.done(owned) == Position("2")
 
 
@@ -123,21 +113,6 @@ async def test_an_isolated_record_is_stored_before_the_next_request_is_answered(
     assert not waiting.done()
     turn.is_in_turn = False  # the reader runs meanwhile, and ends the turn
     assert await waiting == "2"
-
-
-async def test_a_start_that_fails_is_tried_again(world: World) -> None:
-    desk = Desk(world)
-    failing = [ValueError("no table")]
-
-    async def start() -> None:
-        if failing:
-            raise failing.pop()
-
-    records = Records(desk.delivery, start)
-    with pytest.raises(ValueError, match="no table"):
-        await anext(records)
-    desk.put(hold(), 1)
-    assert (await anext(records)).sequence_number == "1"
 
 
 async def test_asking_with_a_timeout_loses_nothing(world: World) -> None:

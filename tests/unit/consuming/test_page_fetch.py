@@ -14,7 +14,6 @@ from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import CALL_SECONDS, FEWEST_READS_PER_SECOND
 from kinesumer.errors import (
     ShardThrottledError,
-    SourceThrottledError,
     SourceUnavailableError,
 )
 from kinesumer.model.positions import Position
@@ -115,18 +114,6 @@ async def test_records_for_which_there_is_no_memory_are_read_again(
     refuse_memory(monkeypatch, times=3)
     world.put("c", "d")
     assert await desk.read(4) == ["a", "b", "c", "d"]
-
-
-async def test_throttled_reads_back_off_and_lose_nothing(world: World) -> None:
-    world.put("a")
-    desk = ReaderDesk(world)
-    desk.source.errors.extend(SourceThrottledError("slow down") for _ in range(12))
-    desk.start()
-    assert await desk.read(1) == ["a"]
-    reads = desk.source.reads
-    gaps = [after - before for before, after in pairwise(reads)]
-    assert min(gaps) >= 0.199
-    assert sum(gaps[8:12]) > sum(gaps[:4])
 
 
 async def test_a_read_that_a_used_up_shard_refuses_is_soon_tried_again(

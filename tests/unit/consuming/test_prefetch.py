@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, PrefetchBuffer
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
-from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.steps import steps
 from tests.support.world import World, batch_of, hold
 
@@ -157,33 +153,6 @@ async def test_dropping_a_shard_frees_only_its_bytes(world: World) -> None:
     await waiting
     assert buffer.used == 100
     assert await buffer.get() is batches[1]
-
-
-@settings(max_examples=30)
-@given(st.lists(st.tuples(st.integers(1, 100), st.booleans()), max_size=12))
-def test_the_budget_is_never_exceeded_and_never_leaks(
-    askers: list[tuple[int, bool]],
-) -> None:
-    async def work(buffer: PrefetchBuffer, size: int, hold_for: float) -> None:
-        await buffer.reserve(size)
-        try:
-            assert buffer.used <= 100
-            await asyncio.sleep(hold_for)
-        finally:
-            buffer.release(size)
-
-    async def main(loop: VirtualLoop) -> None:
-        buffer = PrefetchBuffer(100)
-        tasks = [loop.create_task(work(buffer, size, size % 7)) for size, _ in askers]
-        await asyncio.sleep(1)
-        for task, (_, gives_up) in zip(tasks, askers, strict=True):
-            if gives_up:
-                task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert buffer.used == 0
-
-    loop = VirtualLoop(Random(0))
-    loop.run(main(loop))
 
 
 async def test_shards_with_bytes_leave_a_quarter_to_the_others(world: World) -> None:

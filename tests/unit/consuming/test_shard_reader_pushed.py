@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from kinesumer.consuming.shard_reader import PUSHED_SLACK_SECONDS
@@ -125,15 +124,6 @@ async def test_a_broken_subscription_begins_after_the_last_record(world: World) 
     world.put("c")
     assert await desk.read(3) == ["a", "b", "c"]
     assert desk.source.iterators[-1] == (SHARD, Position(last))
-
-
-async def test_renewals_that_fail_are_tried_more_and_more_slowly(world: World) -> None:
-    desk = subscribe(world)
-    desk.source.errors.extend(SourceUnavailableError("refused") for _ in range(8))
-    world.put("a")
-    assert await desk.read(1) == ["a"]
-    gaps = [after - before for before, after in pairwise(desk.source.reads)]
-    assert sum(gaps[4:8]) > sum(gaps[:4])
 
 
 # --- the end of a reader ---

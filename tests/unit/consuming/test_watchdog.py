@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import Any
 
 import pytest
 
-from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.delivery_protocol import oldest_of
 from kinesumer.consuming.watchdog import InFlightWork
-from kinesumer.coordination.group import GroupConsumer
-from kinesumer.coordination.heartbeat import HeartbeatThread
 from kinesumer.model.records import Page
-from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import Reservation
-from kinesumer.runtime.clock import SystemClock
-from kinesumer.testing.memory import MemoryKinesis, MemoryStore
 from tests.support.clients import Thinking
 from tests.support.faulty import FaultySource
-from tests.support.members import store_thread, thread_context
 from tests.support.world import World
 
 SHARD = "orders shardId-000000000000"
@@ -107,46 +98,6 @@ async def test_an_outage_of_kinesis_is_no_hang(
     await world.until(lambda: client.texts == ["a"])
     assert not reports(caplog)
     assert world.members()["c1"].incarnation == 0
-
-
-async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The first plan doesn't wait for other clients.
-    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
-    clock = SystemClock()
-    kinesis = MemoryKinesis(clock)
-    kinesis.create_stream("orders")
-    kinesis.put("orders", b"a", explicit_hash_key=0)
-
-    async def open_source(stream: Stream) -> Any:
-        return kinesis.source(stream.name)
-
-    def blocks_until_reported() -> None:
-        give_up_at = time.monotonic() + 20
-        while not reports(caplog) and time.monotonic() < give_up_at:
-            time.sleep(0.01)
-
-    async def start() -> None:
-        await group.start("orders", Start.TRIM_HORIZON)
-
-    async with store_thread(MemoryStore(clock)) as thread, asyncio.timeout(40):
-        context = await thread_context(
-            thread, lease_duration_seconds=5.0, max_processing_seconds=0.5
-        )
-        delivery = RecordDelivery(clock, acks_by_asking=True)
-        heartbeat = HeartbeatThread(context, thread)
-        group = GroupConsumer(context, open_source, heartbeat, delivery)
-        async for _ in Records(delivery, start):
-            [owned] = group.owned_shards()
-            blocks_until_reported()
-            break
-        while not owned.revoked:
-            await asyncio.sleep(0.01)
-        await group.stop(wait_for_user=False)
-    report = reports(caplog)[0]
-    assert report.startswith(f"user code at {SHARD} has made no progress")
-    assert "in blocks_until_reported" in report
 
 
 async def test_a_client_that_stops_asking_loses_its_shards(

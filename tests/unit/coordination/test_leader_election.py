@@ -48,19 +48,6 @@ async def test_standbys_lead_in_order_of_their_index(world: World) -> None:
     assert world.members()["c2"].range == WHOLE
 
 
-async def test_a_standby_lets_those_of_lower_index_lead_first(world: World) -> None:
-    fleet = await fleet_of(world)
-    first = await sit(fleet, "c0")
-    await asyncio.sleep(5)
-    third = await sit(fleet, "c2")
-    await asyncio.sleep(0.1)
-    second = await sit(fleet, "c1")
-    await asyncio.sleep(10)
-    first.leave()
-    await asyncio.sleep(12)
-    assert (second.leads, third.leads) == (True, False)
-
-
 async def test_a_lower_id_that_joins_does_not_take_the_lead(world: World) -> None:
     fleet = await fleet_of(world)
     leader = await sit(fleet, "c5")

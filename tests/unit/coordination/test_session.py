@@ -131,24 +131,6 @@ async def test_cancelling_by_anyio_leaves_in_order_too(world: World) -> None:
     assert world.members()["c1"].dead
 
 
-async def test_leaving_from_beside_the_loop_waits_for_the_handler(world: World) -> None:
-    world.put("a", "b")
-    client = InMemory(world)
-    await client.__aenter__()
-
-    async def work() -> None:
-        async for _ in client.consume("orders", start=OLDEST):
-            await asyncio.sleep(20)
-
-    task = world.loop.create_task(work())
-    await asyncio.sleep(5)
-    began = world.clock.now()
-    await client.__aexit__(None, None, None)
-    assert 10 < world.clock.now() - began < 20
-    assert shard(world).position == place(world, 0)
-    await task
-
-
 @pytest.mark.parametrize("error", [CommitTimeoutError, ZeroDivisionError])
 async def test_leaving_while_the_store_is_down_says_so_in_time(
     world: World, caplog: pytest.LogCaptureFixture, error: type[Exception]

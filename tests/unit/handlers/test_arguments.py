@@ -150,12 +150,10 @@ class AsyncHook(Middleware):
     ("wrong", "why"),
     [
         ({"on_failure": "dead-letter"}, "needs a target"),
-        ({"dead_letters": "nowhere"}, "'nowhere' isn't a dead-letter target"),
         (
             {"dead_letters": "file:x", "on_failure": "stop-shard"},
             "has no effect with on_failure='stop-shard'",
         ),
-        ({"middleware": [print]}, "must be a kinesumer.Middleware"),
         ({"middleware": Middleware()}, "isn't a list: write middleware="),
     ],
 )
@@ -306,10 +304,3 @@ async def test_hooks_see_each_try_and_what_they_raise_is_a_failure(
         "handler 2",
         "a after",
     ]
-
-
-def test_hooks_that_do_nothing_are_fine() -> None:
-    def handle(_: Record) -> None: ...
-
-    options = read_run_options(handle, batch=False, middleware=[Middleware()])
-    assert options.function.call(None) is None

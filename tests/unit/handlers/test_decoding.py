@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Batch, Middleware, Record
+from kinesumer import Batch, Record
 from kinesumer.errors import (
-    ConfigurationError,
     DecodeError,
     HandlerFailedError,
     SourceUnavailableError,
@@ -209,21 +208,6 @@ async def test_a_shard_that_is_given_up_during_decoding_is_not_handled(
     await runner.close()
 
 
-async def test_hooks_get_decoded_records(world: World) -> None:
-    seen: list[int] = []
-
-    class Hooks(Middleware):
-        def before(self, item: Any) -> None:
-            seen.append(item.value)
-
-    log = Log()
-    world.put("7")
-    runner = Runner(world, log.record, decode=int, middleware=[Hooks()])
-    await world.until(lambda: log.calls)
-    await runner.leave()
-    assert seen == [7]
-
-
 async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:
     world.put("1", "x", "3", "y")
     runner = Traced(world, Sdk(), Log().batch, decode=int, **BURY)
@@ -233,9 +217,3 @@ async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:
     assert points["kinesumer.decode_failures"][0].value == 2
     assert points["kinesumer.records_processed"][0].value == 4
     assert points["kinesumer.data_bytes_processed"][0].value == 4
-
-
-async def test_a_decoder_is_checked_at_the_call(world: World) -> None:
-    runner = Runner(world, Log().record, decode=Log)
-    with pytest.raises(ConfigurationError, match=r"^decode=.* is not a type"):
-        await runner.task

@@ -255,16 +255,9 @@ async def test_refresh_gets_handlers_only_where_each_stream_has_one(
 async def test_mappings_that_cannot_work_are_refused(world: World) -> None:
     log = Log()
     cases: list[tuple[dict[Any, Any], dict[str, Any], str]] = [
-        ({}, {}, "no stream to consume"),
         ({"orders": log.order}, {"handler": log.order}, "leave one of them out"),
         ({"orders": log.order, Stream("orders"): log.refund}, {}, "named twice"),
         ({"orders": None}, {}, "handler of stream orders: handler=None must be"),
-        (
-            {"orders": Handler(log.order, concurrency=0)},
-            {},
-            "handler of stream orders: concurrency=0",
-        ),
-        ({"orders": log.order}, {"retries": 3}, "retries=3 must be a RetryPolicy"),
         ({7: log.order}, {}, "7 must be a stream"),
         (
             {"orders": log.order},
@@ -293,8 +286,6 @@ async def test_mappings_that_cannot_work_are_refused(world: World) -> None:
         with pytest.raises(ConfigurationError, match="needs a handler for each"):
             no_type: Any = {"orders": int}
             await client.run("orders", log.order, decode=no_type)
-        with pytest.raises(ConfigurationError, match="give consume\\(\\) the streams"):
-            client.consume({"orders": log.order})  # type: ignore[call-overload]
 
 
 def test_a_handlers_own_failure_policy_ignores_that_of_run() -> None:

@@ -141,20 +141,28 @@ async def test_a_shard_given_up_begins_no_other_record_in_its_thread() -> None:
     assert seen == ["a", "b"]
 
 
-@pytest.mark.parametrize("takes", ["record", "batch"])
-async def test_a_thread_that_hangs_is_reported_and_its_shard_is_given_up(
+@pytest.mark.parametrize("takes", ["record", "batch", "loop"])
+async def test_user_code_that_hangs_is_reported_and_its_shard_is_given_up(
     takes: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     reported = threading.Event()
 
+    def is_logged() -> bool:
+        return any("made no progress" in r.message for r in caplog.records)
+
     def hangs(_: object) -> None:
         reported.wait(15)
 
-    client = RealTimeClient(hangs, batch=takes == "batch", max_processing_seconds=0.3)
+    async def hangs_in_loop(_: object) -> None:
+        while not (is_logged() or reported.wait(0.01)):
+            pass
+
+    handler = hangs_in_loop if takes == "loop" else hangs
+    client = RealTimeClient(handler, batch=takes == "batch", max_processing_seconds=0.3)
     client.put("a")
     running = asyncio.get_running_loop().create_task(client.run_all())
     async with asyncio.timeout(15):
-        while not [r for r in caplog.records if "made no progress" in r.message]:
+        while not is_logged():
             await asyncio.sleep(0.01)
         while client.group.session is not None:
             await asyncio.sleep(0.01)
