@@ -363,11 +363,10 @@ class Kinesumer(ForAsyncio):
 
     def _owned(self) -> Iterable[OwnedShard]:
         """Return the owned shards, with the present progress of user code."""
-        group = self._lifecycle.group
-        if group is None:
+        if (group := self._lifecycle.group) is None:
             return ()
         group.sync_progress()
-        return group.owned_shards()
+        return [owned for owned in group.owned_shards() if owned.can_store]
 
     async def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""

@@ -72,7 +72,6 @@ class StateStore(Protocol):
 
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""
-        ...
 
     async def query(
         self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
@@ -81,7 +80,6 @@ class StateStore(Protocol):
 
         An empty bound doesn't limit the result. All pages are read.
         """
-        ...
 
     async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write, without retries.
@@ -89,21 +87,18 @@ class StateStore(Protocol):
         Raise StoreThrottledError if it certainly wasn't applied, and
         StoreUnavailableError if it may have been applied.
         """
-        ...
 
     async def query_not_updated_since(self, pk: str, moment: str) -> list[Key]:
         """Return the keys of a partition's rows with ``last_update`` <= ``moment``.
 
         Reads the index ``index-client-key-last-update``.
         """
-        ...
 
     async def verify(self) -> str:
         """Check the table's existence, keys and index, and return its id.
 
         Raise StateStoreMissingError or StateStoreSchemaError.
         """
-        ...
 
 
 class Reservation(Protocol):
@@ -111,18 +106,15 @@ class Reservation(Protocol):
 
     def covers(self, size: int | None) -> bool:
         """Return whether a response of ``size`` bytes (None if unknown) fits."""
-        ...
 
     def shrink(self, size: int) -> None:
         """Release memory that isn't needed for a response of ``size`` bytes."""
-        ...
 
     async def grow(self, size: int | None) -> None:
         """Wait for the memory of a response of ``size`` bytes (None if unknown).
 
         Receiving is paused meanwhile, and so is the response's time-out.
         """
-        ...
 
 
 class ReservedForAny:
@@ -144,11 +136,9 @@ class StreamSource(Protocol):
 
     async def describe(self) -> StreamInfo:
         """Return the stream's current description. Raise StreamMissingError."""
-        ...
 
     async def list_shards(self) -> Sequence[Shard]:
         """Return every shard that Kinesis lists, including closed shards."""
-        ...
 
     def connection(self) -> AbstractAsyncContextManager[None]:
         """Wait for a connection, and reserve it for the task's calls inside the block.
@@ -156,7 +146,6 @@ class StreamSource(Protocol):
         Outside such a block, each call waits for a connection itself, and the call's
         duration includes the wait.
         """
-        ...
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator just after a position, or at a start.
@@ -167,14 +156,12 @@ class StreamSource(Protocol):
         ShardMissingError if Kinesis doesn't list the shard, TrimmedPositionError,
         InvalidPositionError, StartInFutureError.
         """
-        ...
 
     def fan_out(self) -> FanOutUse | None:
         """Return how fan-out is used; None if it was not requested.
 
         Any thread may call it.
         """
-        ...
 
     def is_pushed(self, iterator: str) -> bool:
         """Return whether ``get_records()`` waits until records arrive.
@@ -182,11 +169,9 @@ class StreamSource(Protocol):
         Such an iterator is read again at once. It needs no reserved memory before its
         answer has arrived.
         """
-        ...
 
     def release(self, shard_id: str) -> None:
         """Close what the reads of a shard have left open."""
-        ...
 
     async def get_records(
         self, iterator: str, limit: int, reservation: Reservation | None = None
@@ -198,7 +183,6 @@ class StreamSource(Protocol):
         after the reservation has grown. Raise SlowAnswerError if the response began to
         arrive, but took too long.
         """
-        ...
 
 
 class Polled:
@@ -221,11 +205,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return the seconds of a monotonic clock that also counts suspended time."""
-        ...
 
     def wall(self) -> float:
         """Return seconds since 1970 in UTC, to display and to send to Kinesis.
 
         No decision about the ownership of shards depends on this time.
         """
-        ...

@@ -89,12 +89,9 @@ class BatchBuilder:
 
     def _note_unopened(self, records: list[Record]) -> None:
         self._context.failure_log.record_corrupt_aggregates(records)
-        self._context.incidents.note(
-            IncidentKind.CORRUPT_AGGREGATE,
-            stream_arn=self._owned.key.stream_arn,
-            shard_id=self._owned.key.shard_id,
-            error=f"sequence number {records[0].sequence_number}",
-        )
+        error = f"sequence number {records[0].sequence_number}"
+        kind, key = IncidentKind.CORRUPT_AGGREGATE, self._owned.key
+        self._context.incidents.note(kind, *key, error=error)
 
     def _batches(
         self, opened: OpenedRecords, millis_behind: int

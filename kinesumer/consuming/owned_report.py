@@ -12,11 +12,7 @@ from kinesumer.model.streams import ShardKey
 
 def report_assignment(shards: Iterable[OwnedShard]) -> dict[ShardKey, ShardAssignment]:
     """Return the epoch and the state of each shard."""
-    return {
-        owned.key: ShardAssignment(owned.row.epoch, _state(owned))
-        for owned in shards
-        if owned.can_store
-    }
+    return {o.key: ShardAssignment(o.row.epoch, _state(o)) for o in shards}
 
 
 def _state(owned: OwnedShard) -> Literal["delivering", "releasing", "stopped"]:
@@ -27,13 +23,13 @@ def _state(owned: OwnedShard) -> Literal["delivering", "releasing", "stopped"]:
 
 def report_positions(shards: Iterable[OwnedShard]) -> dict[ShardKey, ShardPositions]:
     """Return the stored position and the done position of each shard."""
-    found = {}
-    for owned in shards:
-        if owned.can_store:
-            stored = owned.progress.committed_position or owned.row.position
-            done = owned.progress.done_position or owned.row.position
-            found[owned.key] = ShardPositions(stored, done)
-    return found
+    return {owned.key: _positions(owned) for owned in shards}
+
+
+def _positions(owned: OwnedShard) -> ShardPositions:
+    progress, start = owned.progress, owned.row.position
+    stored = progress.committed_position or start
+    return ShardPositions(stored, progress.done_position or start)
 
 
 def report_lag(
@@ -46,11 +42,7 @@ def report_lag(
     ``queued_arrivals`` tells when the first record arrived that is queued for user
     code. Times are in seconds since 1970.
     """
-    return {
-        owned.key: _lag(owned, queued_arrivals.get(owned), now)
-        for owned in shards
-        if owned.can_store
-    }
+    return {o.key: _lag(o, queued_arrivals.get(o), now) for o in shards}
 
 
 def _lag(owned: OwnedShard, queued_arrival: float | None, now: float) -> ShardLag:

@@ -181,8 +181,8 @@ class ReadWarnings:
         self._key_failures += 1
         self._context.failure_log.record_failure(self._stream.label, error)
         if self._key_failures > 1:
-            kind, arn = IncidentKind.KMS, self._stream.arn
-            self._context.incidents.note(kind, stream_arn=arn, error=error)
+            incidents, arn = self._context.incidents, self._stream.arn
+            incidents.note(IncidentKind.KMS, arn, error=error)
 
     def key_works(self) -> None:
         """Note a successful read, which ends the incident of the key."""
@@ -196,8 +196,7 @@ class ReadWarnings:
         return REPAIR_BACKOFF.wait_seconds(self._key_failures, jitter)
 
     def _note(self, kind: IncidentKind, error: object = "") -> None:
-        at = self._owned.key._asdict()
-        self._context.incidents.note(kind, **at, error=error)
+        self._context.incidents.note(kind, *self._owned.key, error=error)
 
     def position_error(self, error: FatalError) -> CorruptRowError:
         """Return the error of a row whose position Kinesis rejects."""

@@ -280,13 +280,7 @@ async def _open(
     )
     opened.confirmed_at = requested_at
     opened.service_time.observe_date(info.now, requested_at)
-    _check_start(opened)
+    moment = opened.start.timestamp
+    if moment is not None and (advice := info.future_start(moment)):
+        raise ConfigurationError(f"{label}: {advice}")
     return opened
-
-
-def _check_start(stream: OpenStream) -> None:
-    moment, info = stream.start.timestamp, stream.info
-    if moment is None:
-        return
-    if advice := info.future_start(moment):
-        raise ConfigurationError(f"{stream.label}: {advice}")

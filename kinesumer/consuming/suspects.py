@@ -43,7 +43,7 @@ class Turn(asyncio.Lock):
     async def _withdraw(self) -> None:
         suspects, self.unacked = self.unacked, None
         if suspects is not None:
-            await suspects.note_none()
+            await suspects.note(None)
 
 
 class Suspects:
@@ -67,13 +67,11 @@ class Suspects:
         """``limit`` is the number of records that an owner may have had.
 
         ``note`` stores the position of a record before user code gets it, or removes
-        it; its second argument counts these writes. A client's shards share ``turn``,
-        so that user code has no suspects of other shards while it has an isolated
-        record. ``is_in_use`` updates what user code has received and done, and tells
-        whether user code has records of the shard or gets them again. With
-        ``acks_late`` (manual commits), user code may acknowledge several records
-        together. A shard that isn't isolated has passed the suspects if it still makes
-        progress two times ``commit_interval_seconds`` after its first progress.
+        it; its second argument counts these writes. A client's shards share ``turn``.
+        ``is_in_use`` tells whether user code has records of the shard or gets them
+        again. With ``acks_late`` (manual commits), user code may acknowledge several
+        records together. A shard that isn't isolated has passed the suspects if it
+        makes progress two times ``commit_interval_seconds`` after its first progress.
         """
         self.deaths, self.poison = row.deaths, row.poison
         # Whether the row says that the shard is isolated.
@@ -99,20 +97,17 @@ class Suspects:
     async def note_first(self, position: Position) -> None:
         """Let the row name the first suspect before user code gets it."""
         if not self._notes:
-            await self._store_note(position)
+            await self.note(position)
 
     async def note_due(self) -> None:
         """Let the row name the record that user code gets next."""
         if (position := self.due) is not None:
-            await self._store_note(position)
+            await self.note(position)
             if self.due == position:
                 self.due = None
 
-    async def note_none(self) -> None:
-        """Let the row name no record."""
-        await self._store_note(None)
-
-    async def _store_note(self, position: Position | None) -> None:
+    async def note(self, position: Position | None) -> None:
+        """Let the row name a record, or none."""
         self._notes += 1
         await self._note(position, self._notes)
 

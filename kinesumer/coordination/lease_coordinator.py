@@ -47,7 +47,6 @@ class Claim(NamedTuple):
 
     row: ShardRow
     nonce: str
-    dead_owner: str
     deaths: Deaths | None  # the deaths to store, if an owner has died
 
 
@@ -230,7 +229,7 @@ class LeaseCoordinator:
 
     def _new_claim(self, row: ShardRow) -> Claim:
         deaths = self._isolation.deaths_at_claim(row)
-        return Claim(row, self._context.new_id(), row.owner, deaths)
+        return Claim(row, self._context.new_id(), deaths)
 
     async def _claim_each(self, pending: Iterable[Claim]) -> bool:
         """Claim shards for a limited time, in parallel; return whether some are left.
@@ -314,8 +313,8 @@ class LeaseCoordinator:
         if error is None or position != row.position:
             return False
         self._context.failure_log.record_corrupt_row(error)
-        kind, at = IncidentKind.REJECTED_POSITION, row.key._asdict()
-        self._context.incidents.note(kind, **at, error=error.__cause__ or "")
+        kind, cause = IncidentKind.REJECTED_POSITION, error.__cause__ or ""
+        self._context.incidents.note(kind, *row.key, error=cause)
         return True
 
     async def _claim(self, claim: Claim) -> bool:
@@ -324,8 +323,8 @@ class LeaseCoordinator:
         A claim without an answer is repeated with the same epoch. So at most one of its
         requests is applied, even if the first one arrives late.
         """
-        (row, nonce, dead_owner, deaths), context = claim, self._context
-        write = shard_writes.claim(context.app, row, self._member, nonce, dead_owner)
+        (row, nonce, deaths), context = claim, self._context
+        write = shard_writes.claim(context.app, row, self._member, nonce, row.owner)
         write = with_deaths(write, deaths)
         try:
             written = await context.store.write(write)
@@ -359,8 +358,7 @@ class LeaseCoordinator:
     def _start_shard(self, row: ShardRow) -> None:
         app, config = self._context.app, self._context.config
         # One claim is normal; several within a minute begin an incident.
-        kind = IncidentKind.REPEATED_CLAIM
-        self._context.incidents.note(kind, **row.key._asdict())
+        self._context.incidents.note(IncidentKind.REPEATED_CLAIM, *row.key)
         owned = OwnedShard(app, row, self._lease, config.max_uncommitted_records)
         if self._callbacks is not None:
             owned.calls = self._callbacks.begin(owned)

@@ -77,19 +77,16 @@ class MemberReports:
         return {"incidents": incidents, "failures": failures, "load": load}
 
     def _note_stopped(self, shards: Sequence[OwnedShard]) -> None:
+        incidents = self._context.incidents
         for owned in shards:
             # The rows tell of poison records.
             if not isinstance(owned.stopped_by, PoisonRecordError | None):
                 # The text of an error of user code may contain a record's data.
                 name = type(owned.stopped_by).__name__
-                kind, at = IncidentKind.STOPPED_SHARD, owned.key._asdict()
-                self._context.incidents.note(kind, **at, error=name)
+                incidents.note(IncidentKind.STOPPED_SHARD, *owned.key, error=name)
             if owned.held_by is not None:
-                self._context.incidents.note(
-                    IncidentKind.HELD_SHARD,
-                    **owned.key._asdict(),
-                    error=type(owned.held_by).__name__,
-                )
+                name = type(owned.held_by).__name__
+                incidents.note(IncidentKind.HELD_SHARD, *owned.key, error=name)
 
     def _failing(self, shards: Sequence[OwnedShard]) -> list[StreamFailures]:
         readings = {o: o.outcomes.read(o.key, o.progress.done) for o in shards}

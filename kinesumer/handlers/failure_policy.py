@@ -263,10 +263,9 @@ def _names(item: WorkItem) -> tuple[str, str, str]:
 
 
 def _to_log(error: BaseException) -> BaseException | None:
-    """Return an error whose traceback may be logged.
+    """Return an error, or None if its traceback may quote the record's data.
 
-    Return None if an error in it has a decoder's error as its cause, which may quote
-    the record's data.
+    The cause of a DecodeError may do so.
     """
     part: BaseException | None = error
     while part is not None:

@@ -84,11 +84,7 @@ class HandlerRunner(DeliveryProtocol):
         streams: Iterable[OpenStream],
         handlers: Mapping[Any, object] | None = None,
     ) -> None:
-        """Prepare the handlers of streams, and open their targets of dead letters.
-
-        Raises ConfigurationError for a stream without a handler, and errors of a target
-        that can't be used. If it raises an error, no stream is added.
-        """
+        """Prepare the handlers of streams: see ``StreamCallers.add()``."""
         await self.callers.add(streams, handlers)
 
     # --- what the engine asks -------------------------------------------------------

@@ -178,9 +178,9 @@ class IncidentLog:
     def note(
         self,
         kind: IncidentKind,
-        *,
         stream_arn: str = "",
         shard_id: str = "",
+        *,
         error: object = "",
     ) -> None:
         """Note a failure of a shard, a stream, or the client itself.

@@ -80,7 +80,9 @@ class Threads:
             try:
                 answer.set_result(context.run(function))
             except StopIteration as error:  # a coroutine can't raise it
-                answer.set_exception(_raised_from(error))
+                raised = RuntimeError("a function in a thread raised StopIteration")
+                raised.__cause__ = error
+                answer.set_exception(raised)
             except BaseException as error:
                 answer.set_exception(error)
 
@@ -125,12 +127,6 @@ class Threads:
             if self._is_refused:
                 logger.warning("threads of %s can start again", self._name)
             self._is_refused = False
-
-
-def _raised_from(error: StopIteration) -> RuntimeError:
-    raised = RuntimeError("a function in a thread raised StopIteration")
-    raised.__cause__ = error
-    return raised
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -106,9 +106,7 @@ async def test_a_shard_moves_after_its_last_record_and_the_call(
     assert user.events[-2:] == ["revoke 0 closed", "revoked 0"]
 
 
-async def test_what_a_call_acknowledges_is_stored_with_the_release(
-    world: World,
-) -> None:
+async def test_what_a_call_acknowledges_is_stored_at_the_release(world: World) -> None:
     user = CallbackUser(world, commit="manual", commit_interval_seconds=3600)
 
     async def acknowledge(_: AssignedShard) -> None:
@@ -155,9 +153,7 @@ async def test_a_parent_is_revoked_before_its_children_are_assigned(
         )
 
 
-async def test_a_closed_shard_waits_for_the_acknowledgements_of_others(
-    world: World,
-) -> None:
+async def test_a_closed_shard_waits_for_acknowledgements(world: World) -> None:
     user = CallbackUser(world, commit="manual")
     user.on_record = user.keep
     world.put("a")
@@ -233,9 +229,7 @@ async def test_a_shard_is_lost_when_the_lease_has_run_out_before_the_end(
     assert world.clock.now() - began <= 16.2
 
 
-async def test_a_client_that_gets_its_lost_shard_back_revokes_it_first(
-    world: World,
-) -> None:
+async def test_a_lost_shard_is_revoked_before_it_comes_back(world: World) -> None:
     user = CallbackUser(world)
     user.on_revoked = Thinking(50)
     world.put("a")

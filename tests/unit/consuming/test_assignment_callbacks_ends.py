@@ -44,9 +44,7 @@ async def test_a_release_waits_for_a_call_no_longer_than_the_drain_timeout(
         assert user.events[-3:] == ["revoked 0", "assign 0", "assigned 0"]
 
 
-async def test_a_shard_given_up_during_on_assigned_is_revoked_when_it_returned(
-    world: World,
-) -> None:
+async def test_a_shard_given_up_meanwhile_is_revoked_afterwards(world: World) -> None:
     user = CallbackUser(world)
     user.on_assigned = Thinking(20)
     world.put("a")
@@ -115,9 +113,7 @@ async def test_a_hanging_call_gives_the_shards_up(world: World) -> None:
     await asyncio.wait_for(task, 400)
 
 
-async def test_leaving_a_block_revokes_shards_whose_record_is_in_hand(
-    world: World,
-) -> None:
+async def test_leaving_a_block_revokes_shards_in_use(world: World) -> None:
     user = CallbackUser(world)
     world.put("a")
     async with user.client:
@@ -159,9 +155,7 @@ async def test_an_error_of_on_revoked_ends_the_client(world: World, way: Any) ->
 
 
 @WAYS
-async def test_an_end_is_not_stored_if_on_revoked_failed(
-    world: World, way: Any
-) -> None:
+async def test_no_end_is_stored_if_on_revoked_failed(world: World, way: Any) -> None:
     user = CallbackUser(world)
     user.on_revoked = fail
     world.put("a")

@@ -25,9 +25,7 @@ async def test_positions_are_stored_every_five_seconds(world: World) -> None:
     assert desk.owner.syncs > 0
 
 
-async def test_each_interval_has_one_write_a_shard_that_made_progress(
-    world: World,
-) -> None:
+async def test_each_interval_has_one_write_a_shard_with_progress(world: World) -> None:
     desk = await CheckpointDesk(world, shards=3).begin()
     await asyncio.sleep(60.1)
     assert desk.store.sent == []
@@ -79,7 +77,7 @@ async def test_positions_only_go_forward(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-async def test_a_commit_that_fails_is_made_up_for_with_the_next(
+async def test_the_next_commit_makes_up_for_a_failed_one(
     world: World, how: str
 ) -> None:
     desk = await CheckpointDesk(world).begin()
@@ -151,9 +149,7 @@ async def test_a_late_write_to_a_pruned_row_is_rejected(world: World) -> None:
     assert desk.lost == desk.owned_shards
 
 
-async def test_a_commit_on_request_returns_when_all_is_stored_or_lost(
-    world: World,
-) -> None:
+async def test_a_commit_returns_when_all_is_stored_or_lost(world: World) -> None:
     desk = await CheckpointDesk(world, shards=3).begin()
     desk.done(2)
     await desk.change(desk.owned_shards[1], epoch=9)
@@ -255,9 +251,7 @@ async def test_a_shard_that_no_record_was_read_of_has_no_tip(world: World) -> No
 
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-async def test_a_tip_that_could_not_be_stored_is_stored_later(
-    world: World, how: str
-) -> None:
+async def test_a_tip_that_is_not_stored_is_tried_again(world: World, how: str) -> None:
     quiet = await Quiet(world).begin()
     quiet.read(1e6)
     quiet.store.spoil(how, "tip")

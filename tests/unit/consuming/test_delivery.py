@@ -57,9 +57,7 @@ async def test_a_revoked_shard_delivers_no_further_record(world: World) -> None:
     assert desk.buffer.used == 426
 
 
-async def test_a_pause_before_or_within_a_batch_is_not_user_codes_time(
-    world: World,
-) -> None:
+async def test_a_pause_at_a_batch_is_not_user_codes_time(world: World) -> None:
     desk, owned = deliver(world, 1, 2)
     for count in (1, 2):
         owned.lease.deadline = 0
@@ -75,7 +73,7 @@ async def test_a_pause_before_or_within_a_batch_is_not_user_codes_time(
 
 
 @pytest.mark.parametrize("deadline", [0, 1e9])
-async def test_closing_ends_the_iteration_and_a_pause(
+async def test_closing_ends_iterations_and_pauses(
     world: World, deadline: float
 ) -> None:
     desk, owned = deliver(world, 1)
@@ -95,9 +93,7 @@ async def test_asking_marks_the_whole_batch_before_as_done(world: World) -> None
     assert desk.done(owned) == Position("2")
 
 
-async def test_an_isolated_record_is_stored_before_the_next_request_is_answered(
-    world: World,
-) -> None:
+async def test_an_isolated_record_is_stored_before_the_next_one(world: World) -> None:
     desk, owned = Desk(world), hold()
     turn = SimpleNamespace(is_in_turn=True, due=None, may_forget=lambda _: False)
     owned.suspects = turn  # type: ignore[assignment]
@@ -175,9 +171,7 @@ async def test_each_task_that_shares_an_iterator_has_its_batch(world: World) -> 
         task.cancel()
 
 
-async def test_closing_a_shared_iterator_ends_the_loops_of_all_tasks(
-    world: World,
-) -> None:
+async def test_closing_a_shared_iterator_ends_all_its_loops(world: World) -> None:
     desk = Desk(world, auto=False)
     batches = desk.records.batches()
 
@@ -199,9 +193,7 @@ async def test_closing_a_shared_iterator_ends_the_loops_of_all_tasks(
         task.cancel()
 
 
-async def test_a_block_that_ends_without_an_error_acknowledges_the_record_in_hand(
-    world: World,
-) -> None:
+async def test_a_block_without_an_error_acknowledges_the_record(world: World) -> None:
     world.put(*"abcdefgh")
     async with InMemory(world) as client:
         async with client.consume("orders", start=OLDEST) as records:
@@ -224,9 +216,7 @@ async def test_a_block_that_ends_without_an_error_acknowledges_the_record_in_han
         )
 
 
-async def test_a_loop_may_be_closed_with_and_without_an_acknowledgement(
-    world: World,
-) -> None:
+async def test_a_loop_may_be_closed_with_and_without_ack(world: World) -> None:
     world.put(*"abcd")
     async with InMemory(world) as client:
         records = client.consume("orders", start=OLDEST)

@@ -113,9 +113,7 @@ async def test_a_failed_tasks_batch_goes_to_the_next(
 
 
 @pytest.mark.parametrize("asks", ["records", "batches"])
-async def test_with_automatic_commits_a_second_task_is_refused(
-    world: World, asks: str
-) -> None:
+async def test_automatic_commits_refuse_a_second_task(world: World, asks: str) -> None:
     desk = Desk(world)
 
     async def ask() -> None:

@@ -171,9 +171,7 @@ async def test_a_function_gets_the_record_and_the_error(
     assert desk.done(owned) == Position("1")
 
 
-async def test_an_error_of_the_function_is_raised_and_the_record_comes_again(
-    world: World,
-) -> None:
+async def test_after_an_error_of_the_function_the_record_comes(world: World) -> None:
     errors: list[Exception] = [RuntimeError("the table is full")]
 
     def put_aside(record: Record, error: DecodeError) -> None:

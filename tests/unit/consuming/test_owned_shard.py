@@ -85,9 +85,7 @@ async def test_draining_waits_for_what_user_code_has(world: World) -> None:
     assert world.clock.now() == pytest.approx(5, abs=0.1)
 
 
-async def test_draining_gives_up_in_time_or_when_the_shard_is_lost(
-    world: World,
-) -> None:
+async def test_draining_ends_in_time_or_when_the_shard_is_lost(world: World) -> None:
     owned = hold()
     fetch(owned, 1, 2)
     assert await owned.drained(0)  # user code has no record yet

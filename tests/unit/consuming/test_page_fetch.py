@@ -145,9 +145,7 @@ async def test_a_page_is_limited_to_a_shards_second(world: World) -> None:
     assert all(150 <= limit <= 300 for limit in limits[1:])
 
 
-async def test_a_reader_takes_its_part_of_a_shard_that_four_apps_read(
-    world: World,
-) -> None:
+async def test_a_reader_takes_its_part_of_a_shared_shard(world: World) -> None:
     desk = ReaderDesk(world)
     desk.stream.apps = 4
     desk.start()

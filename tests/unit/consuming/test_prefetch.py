@@ -86,9 +86,7 @@ async def test_a_cancelled_reader_leaves_its_bytes_to_the_next(
     assert buffer.used == 80
 
 
-async def test_a_release_examines_no_reader_that_waits_for_the_window(
-    world: World,
-) -> None:
+async def test_a_release_examines_none_that_awaits_the_window(world: World) -> None:
     found = []
     for count in (10, 1000):
         buffer = PrefetchBuffer(64 << 20)
@@ -108,9 +106,7 @@ async def test_a_release_examines_no_reader_that_waits_for_the_window(
     assert found[0] == found[1]
 
 
-async def test_a_receiver_waits_for_batches_and_gets_them_in_order(
-    world: World,
-) -> None:
+async def test_a_receiver_waits_and_gets_batches_in_order(world: World) -> None:
     buffer, owned = PrefetchBuffer(1000), hold()
     first, second = batch_of(owned, 1), batch_of(owned, 2)
     waiting = world.loop.create_task(buffer.get())
@@ -175,9 +171,7 @@ async def test_shards_with_bytes_leave_a_quarter_to_the_others(world: World) -> 
     assert slow.buffered == buffer.used == 0
 
 
-async def test_opened_aggregates_get_free_memory_before_new_pages(
-    world: World,
-) -> None:
+async def test_opened_aggregates_get_memory_before_new_pages(world: World) -> None:
     buffer, owned, other = PrefetchBuffer(100), hold(), hold()
     await buffer.reserve(60)
     buffer.put(batch_of(owned, 1, size=60))

@@ -129,9 +129,7 @@ async def test_a_broken_subscription_begins_after_the_last_record(world: World) 
 # --- the end of a reader ---
 
 
-async def test_a_reader_that_loses_its_shard_ends_the_subscription(
-    world: World,
-) -> None:
+async def test_the_loss_of_a_shard_ends_the_subscription(world: World) -> None:
     # Otherwise it would go on for minutes, and AWS would count what it sends.
     desk = subscribe(world)
     world.put("a")
@@ -145,9 +143,7 @@ async def test_a_reader_that_loses_its_shard_ends_the_subscription(
     assert desk.texts == ["a"]
 
 
-async def test_a_reader_that_ends_its_shard_ends_the_subscription(
-    world: World,
-) -> None:
+async def test_the_end_of_a_shard_ends_the_subscription(world: World) -> None:
     world.put("a")
     low, high = world.kinesis.split("orders", SHARD)
     desk = subscribe(world)
@@ -158,9 +154,7 @@ async def test_a_reader_that_ends_its_shard_ends_the_subscription(
     assert released(desk) == [SHARD]
 
 
-async def test_an_event_may_have_waited_as_long_as_a_subscription_lasts(
-    world: World,
-) -> None:
+async def test_an_event_may_have_waited_for_a_subscriptions_time(world: World) -> None:
     # What arrived after it was sent must not count as read.
     desk = subscribe(world)
     desk.stream.service_time.observe_date(world.clock.wall(), world.clock.now())

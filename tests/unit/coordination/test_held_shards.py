@@ -60,9 +60,7 @@ async def test_the_next_owner_delivers_what_was_only_fetched(world: World) -> No
 
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-async def test_a_release_whose_answer_is_lost_is_settled(
-    world: World, how: str
-) -> None:
+async def test_a_release_without_an_answer_is_settled(world: World, how: str) -> None:
     owner = await own(world, "a")
     owner.store.spoil(how, "owner")
     owner.plan((), version=2)
@@ -196,8 +194,7 @@ async def test_five_deaths_name_the_record_and_its_shard_stops(
     world: World, before: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.put(*numbered(before))
-    fleet = DyingFleet(world)
-    fleet.deadly = {"bad"}
+    fleet = DyingFleet(world, {"bad"})
     await fleet.until_done(*numbered(before))
     world.put("bad", "next")
     await fleet.until_stopped()
@@ -206,12 +203,9 @@ async def test_five_deaths_name_the_record_and_its_shard_stops(
     assert "killed the processes that received it; the shard stops" in caplog.text
 
 
-async def test_a_stopped_shard_goes_on_after_a_seek_past_the_record(
-    world: World,
-) -> None:
+async def test_a_stopped_shard_goes_on_after_a_seek(world: World) -> None:
     world.put("bad", "next")
-    fleet = DyingFleet(world)
-    fleet.deadly = {"bad"}
+    fleet = DyingFleet(world, {"bad"})
     await fleet.until_stopped()
     poison = fleet.row().poison
     assert poison is not None
@@ -222,13 +216,10 @@ async def test_a_stopped_shard_goes_on_after_a_seek_past_the_record(
     assert len(fleet.deaths) == 5
 
 
-async def test_the_record_becomes_a_dead_letter_if_there_is_a_target(
-    world: World,
-) -> None:
+async def test_the_deadly_record_becomes_a_dead_letter(world: World) -> None:
     texts = numbered(20)
     world.put(*texts[:10], "bad", *texts[10:])
-    fleet = DyingFleet(world, runs={"dead_letters": "file:letters"})
-    fleet.deadly = {"bad"}
+    fleet = DyingFleet(world, {"bad"}, runs={"dead_letters": "file:letters"})
     await fleet.until_done(*texts)
     assert (fleet.deaths, fleet.letters) == (["bad"] * 5, ["bad"])
     await world.until(lambda: not fleet.row().deaths.counted, 200)
@@ -236,9 +227,7 @@ async def test_the_record_becomes_a_dead_letter_if_there_is_a_target(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-async def test_random_deaths_isolate_no_shard_with_traffic(
-    world: World, seed: int
-) -> None:
+async def test_random_deaths_isolate_no_busy_shard(world: World, seed: int) -> None:
     world.kinesis.create_stream("orders", 4)
     fleet, draw, texts = DyingFleet(world), Random(seed), numbered(1500)
     for number, text in enumerate(texts):

@@ -225,9 +225,7 @@ async def test_reports_explain_a_plan_as_its_leader_does(
     assert f"of 2 clients: {plan.reasons[0]}" in caplog.text
 
 
-async def test_the_leaders_row_tells_by_which_assignor_and_when_it_planned(
-    world: World,
-) -> None:
+async def test_the_leaders_row_tells_the_assignor_and_the_time(world: World) -> None:
     await balanced(world, rebalance_interval_seconds=30)
     row = leader_row(world)
     assert (row.assignor, row.rebalance_ms) == ("load", 30_000)

@@ -48,6 +48,19 @@ async def test_standbys_lead_in_order_of_their_index(world: World) -> None:
     assert world.members()["c2"].range == WHOLE
 
 
+async def test_a_standby_lets_those_of_lower_index_lead_first(world: World) -> None:
+    fleet = await fleet_of(world)
+    first = await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    third = await sit(fleet, "c2")
+    await asyncio.sleep(0.1)
+    second = await sit(fleet, "c1")
+    await asyncio.sleep(10)
+    first.leave()
+    await asyncio.sleep(12)
+    assert (second.leads, third.leads) == (True, False)
+
+
 async def test_a_lower_id_that_joins_does_not_take_the_lead(world: World) -> None:
     fleet = await fleet_of(world)
     leader = await sit(fleet, "c5")
@@ -74,9 +87,7 @@ async def test_clients_beyond_the_standbys_read_only_the_leader(world: World) ->
     assert last.leads
 
 
-async def test_the_successors_of_a_large_fleet_that_died_lead_and_fence_soon(
-    world: World,
-) -> None:
+async def test_successors_of_a_dead_fleet_lead_and_fence_soon(world: World) -> None:
     fleet = await fleet_of(world, *(f"c{n:02}" for n in range(60)))
     old = await sit(fleet, "b")
     await asyncio.sleep(5)

@@ -55,9 +55,7 @@ async def test_shards_that_are_read_in_isolation_are_counted(world: World) -> No
     assert client.group.read_gauges().streams[0].isolated_leases == 1
 
 
-async def test_the_leader_syncs_all_streams_and_others_those_of_their_plan(
-    world: World,
-) -> None:
+async def test_the_leader_syncs_all_streams_and_others_a_part(world: World) -> None:
     clients = await sharing(world, "c1", "c2", shards=4)
     for client in clients:
         session = client.group.session

@@ -113,9 +113,7 @@ def test_an_annotation_that_was_evaluated_is_read_as_well() -> None:
 
 @pytest.mark.parametrize("batch", [True, False])
 @pytest.mark.parametrize("handler", [of_record, nothing_said, lambda item: None, print])
-def test_an_argument_says_it_in_place_of_the_annotation(
-    handler: Any, *, batch: bool
-) -> None:
+def test_an_argument_replaces_the_annotation(handler: Any, *, batch: bool) -> None:
     assert read_function(handler, batch).takes_batches is batch
 
 
@@ -277,9 +275,7 @@ async def test_the_first_of_several_hooks_is_the_outermost(
     assert said == [*expected, f"inner {end}", f"outer {end}"]
 
 
-async def test_hooks_see_each_try_and_what_they_raise_is_a_failure(
-    world: World,
-) -> None:
+async def test_hooks_see_each_try_and_their_errors_are_failures(world: World) -> None:
     said: list[str] = []
 
     class Refusing(Notes):

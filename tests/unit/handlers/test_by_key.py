@@ -60,9 +60,7 @@ async def test_keys_are_handled_side_by_side_and_each_in_order(world: World) -> 
     assert keys.of("b") == ["1", "2"]
 
 
-async def test_a_slow_key_holds_nobody_up_and_the_checkpoint_waits_for_it(
-    world: World,
-) -> None:
+async def test_a_slow_key_holds_up_the_checkpoint_only(world: World) -> None:
     keys = Keys()
     keys.slow = {"b 1": 200.0}
     put(world, "a 1", "b 1", "a 2", "c 1", "b 2", "a 3")
@@ -77,9 +75,7 @@ async def test_a_slow_key_holds_nobody_up_and_the_checkpoint_waits_for_it(
     assert runner.group.buffer.used < 200_000
 
 
-async def test_a_hand_over_waits_for_all_that_is_in_hand_and_begins_nothing(
-    world: World,
-) -> None:
+async def test_a_hand_over_waits_for_all_that_is_in_hand(world: World) -> None:
     keys = Keys(seconds=3)
     put(world, *(f"{key} {n}" for n in range(3) for key in "abcd"))
     runner = Runner(world, keys.record, concurrency=4)
@@ -201,9 +197,7 @@ async def test_a_handler_that_needed_no_wait_had_a_turn_too(world: World) -> Non
     assert passed == ["one", "other", "one", "other", "one"]
 
 
-async def test_a_call_does_not_overtake_those_that_wait_after_a_pause(
-    world: World,
-) -> None:
+async def test_a_call_does_not_overtake_those_that_wait(world: World) -> None:
     gate, passed = Gate(world.clock, lambda: None), list[str]()
 
     async def enter(name: str, place: Place, calls: int) -> None:

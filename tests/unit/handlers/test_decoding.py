@@ -83,9 +83,7 @@ async def test_a_record_that_cannot_be_decoded_becomes_a_dead_letter_at_once(
     assert committed(world) == 3
 
 
-async def test_a_batch_is_handled_without_the_records_that_cannot_be_decoded(
-    world: World,
-) -> None:
+async def test_a_batch_is_handled_without_undecodable_records(world: World) -> None:
     log = Log()
     world.put("1", "x", "3", "y", "z", "6")
     runner = Runner(world, log.batch, decode=int, **BURY)
@@ -132,9 +130,7 @@ async def test_a_shard_can_stop_at_the_record(world: World, name: str) -> None:
     assert committed(world) == 1
 
 
-async def test_a_repeated_call_gets_values_that_the_failed_one_has_not_changed(
-    world: World,
-) -> None:
+async def test_a_repeated_call_gets_unchanged_values(world: World) -> None:
     seen: list[int] = []
 
     async def handle(record: Record[dict[str, int]]) -> None:
@@ -164,9 +160,7 @@ async def test_an_error_of_json_in_the_handler_is_not_retried(world: World) -> N
 
 
 @pytest.mark.parametrize("name", ["record", "batch"])
-async def test_a_fault_that_is_not_the_records_ends_run(
-    world: World, name: str
-) -> None:
+async def test_a_fault_of_the_decoder_itself_ends_run(world: World, name: str) -> None:
     def decode(record: Record) -> int:
         raise SourceUnavailableError("the registry is away")
 
@@ -179,9 +173,7 @@ async def test_a_fault_that_is_not_the_records_ends_run(
     assert committed(world) == 0
 
 
-async def test_a_cancellation_within_the_decoder_is_an_error_of_the_record(
-    world: World,
-) -> None:
+async def test_a_cancellation_in_the_decoder_is_the_records_error(world: World) -> None:
     async def decode(record: Record) -> int:
         if record.data == b"2":
             raise asyncio.CancelledError
@@ -195,9 +187,7 @@ async def test_a_cancellation_within_the_decoder_is_an_error_of_the_record(
     await runner.leave()
 
 
-async def test_a_shard_that_is_given_up_during_decoding_is_not_handled(
-    world: World,
-) -> None:
+async def test_a_shard_given_up_during_decoding_is_not_handled(world: World) -> None:
     log, decode = Log(), SlowNumber()
     world.put("1")
     runner = Runner(world, log.batch, decode=decode)

@@ -48,9 +48,7 @@ class Failing:
         self.take(batch.records)
 
 
-async def test_a_record_that_fails_is_tried_again_before_the_next_one(
-    world: World,
-) -> None:
+async def test_a_failing_record_is_tried_before_the_next_one(world: World) -> None:
     failing = Failing("b", times=2)
     world.put("a", "b", "c")
     runner = Runner(world, failing.record)
@@ -92,9 +90,7 @@ async def test_a_record_that_nothing_helps_becomes_a_dead_letter(world: World) -
     assert committed(world) == 3
 
 
-async def test_a_batch_that_fails_is_parted_until_the_record_is_found(
-    world: World,
-) -> None:
+async def test_a_failing_batch_is_parted_to_find_the_record(world: World) -> None:
     failing = Failing("5")
     texts = list(map(str, range(8)))
     world.put(*texts)
@@ -128,9 +124,7 @@ async def test_several_bad_records_of_a_batch_are_all_found(world: World) -> Non
     assert committed(world) == 10
 
 
-async def test_errors_that_another_call_will_not_mend_are_not_tried_again(
-    world: World,
-) -> None:
+async def test_errors_that_no_call_mends_are_not_tried_again(world: World) -> None:
     failing = Failing("b")
     failing.error = KeyError
     world.put("a", "b", "c")
@@ -148,9 +142,7 @@ class Unspeakable(Exception):
         raise ZeroDivisionError
 
 
-async def test_an_error_whose_text_cannot_be_read_is_named_by_its_type(
-    world: World,
-) -> None:
+async def test_an_error_without_text_is_named_by_its_type(world: World) -> None:
     failing = Failing("a")
     failing.error = Unspeakable
     world.put("a")
@@ -203,9 +195,7 @@ async def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
 
 
 @pytest.mark.slow
-async def test_a_letter_waits_for_credentials_as_long_as_there_are_none(
-    world: World,
-) -> None:
+async def test_a_letter_waits_until_there_are_credentials(world: World) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
     runner = Runner(
@@ -268,9 +258,7 @@ async def test_losing_the_shard_ends_the_waiting_for_another_try(world: World) -
     assert world.clock.now() < 20
 
 
-async def test_other_shards_finish_what_they_have_when_one_ends_run(
-    world: World,
-) -> None:
+async def test_other_shards_finish_what_they_have_at_the_end(world: World) -> None:
     world.kinesis.create_stream("two", 2)
     done: list[str] = []
 

@@ -68,9 +68,7 @@ def threads() -> Iterator[Threads]:
     threads.close()
 
 
-async def test_a_function_runs_in_a_thread_with_the_callers_context(
-    threads: Threads,
-) -> None:
+async def test_a_function_has_the_callers_context(threads: Threads) -> None:
     VARIABLE.set("mine")
 
     def function() -> tuple[bool, str]:
@@ -113,9 +111,7 @@ async def test_a_call_waits_until_the_system_grants_a_thread(
     assert last == "threads of test can start again"
 
 
-async def test_a_call_that_waits_for_a_thread_runs_once(
-    threads: Threads, system: System
-) -> None:
+async def test_a_call_that_waits_runs_once(threads: Threads, system: System) -> None:
     system.refuse()
     calls: list[int] = []
     waiting = asyncio.create_task(threads.call(lambda: calls.append(1)))
@@ -243,9 +239,7 @@ def test_only_refusals_are_translated(error: Exception, text: str) -> None:
                 raise other
 
 
-def test_patched_threads_are_refused_in_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_patched_threads_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def start_new_thread(*_: object) -> None:
         raise AssertionError
 

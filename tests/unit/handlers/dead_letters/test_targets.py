@@ -146,7 +146,7 @@ async def test_a_letter_that_sqs_cannot_take_is_stored_without_data(
     assert "shardId-000000000000, sequence number 4959" in line
 
 
-async def test_a_letter_is_refused_if_not_even_its_position_fits(
+async def test_a_letter_whose_position_is_too_large_is_refused(
     clients: ClientFactory,
 ) -> None:
     letters = await queue_of(clients, 1024)
@@ -193,9 +193,7 @@ async def test_a_plain_function_is_refused_with_the_first_letter(
 
 
 @pytest.mark.parametrize("target", ["standard"], indirect=True)
-async def test_a_target_may_be_opened_with_clients_of_its_own(
-    url: str, target: str
-) -> None:
+async def test_a_target_may_have_clients_of_its_own(url: str, target: str) -> None:
     letters = await open_dead_letters(target, region="us-east-1")
     await letters.put(LETTER)
     await letters.aclose()
@@ -296,9 +294,7 @@ async def test_reading_goes_on_after_a_fault_that_passes(
     assert found == [LETTER]
 
 
-async def test_a_letter_that_lacks_usable_keys_says_so(
-    kinesumer_aws: EmbeddedAws,
-) -> None:
+async def test_a_letter_without_usable_keys_says_so(kinesumer_aws: EmbeddedAws) -> None:
     kinesumer_aws.create_stream("letters", 1)
     async with ClientFactory() as clients:
         letters = await open_target("kinesis:letters", clients)
