@@ -55,6 +55,15 @@ async def reader(world: World, texts: str, **options: Any) -> Client:
     return client
 
 
+async def holding(
+    world: World, client_id: str = "c1", *streams: str, **options: Any
+) -> Client:
+    """Return a client that owns shards."""
+    client = world.client(client_id, *streams, **options)
+    await world.until(lambda: client.held)
+    return client
+
+
 def counts(*clients: Client) -> Counter[str]:
     return Counter(text for client in clients for text in client.texts)
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kinesumer.consuming.owned_shard import OwnedShard
-from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, PrefetchBuffer
+from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
 from tests.support.steps import steps
 from tests.support.world import World, batch_of, hold
@@ -169,27 +169,6 @@ async def test_shards_with_bytes_leave_a_quarter_to_the_others(world: World) -> 
     waiting.cancel()
     buffer.drop(slow)
     assert slow.buffered == buffer.used == 0
-
-
-async def test_opened_aggregates_get_memory_before_new_pages(world: World) -> None:
-    buffer, owned, other = PrefetchBuffer(100), hold(), hold()
-    await buffer.reserve(60)
-    buffer.put(batch_of(owned, 1, size=60))
-    await buffer.reserve(40)
-    opening = world.loop.create_task(
-        buffer.open(other, iter([OpenedStep([batch_of(other, 2, size=60)], 0, 0)]))
-    )
-    reading = ask(world, buffer, 10)
-    await asyncio.sleep(1)
-    assert not opening.done()
-    await buffer.get()
-    buffer.give_back(owned, 60)
-    await opening
-    await asyncio.sleep(1)
-    assert not reading.done()
-    assert buffer.used == 100
-    buffer.release(40)
-    await reading
 
 
 def fill(

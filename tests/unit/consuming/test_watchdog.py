@@ -10,7 +10,7 @@ from kinesumer.consuming.delivery_protocol import oldest_of
 from kinesumer.consuming.watchdog import InFlightWork
 from kinesumer.model.records import Page
 from kinesumer.ports import Reservation
-from tests.support.clients import Thinking
+from tests.support.clients import Thinking, holding
 from tests.support.faulty import FaultySource
 from tests.support.world import World
 
@@ -57,8 +57,7 @@ async def test_a_request_that_is_never_answered_is_reported_and_loses_its_shards
 ) -> None:
     source = HangingSource(world.kinesis.source("orders"))
     world.put("a")
-    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
-    await world.until(lambda: client.held)
+    client = await holding(world, source=lambda _: source, max_processing_seconds=60)
     [owned] = client.group.owned_shards()
     await world.until(lambda: owned.revoked, seconds=90)
     assert owned.lease.dead
@@ -70,27 +69,11 @@ async def test_a_request_that_is_never_answered_is_reported_and_loses_its_shards
     assert "in get_records" in report
 
 
-async def test_a_request_that_hangs_while_user_code_goes_on_is_what_is_reported(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    source = HangingSource(world.kinesis.source("orders"))
-    source.hangs = False
-    world.put(*map(str, range(40)))
-    client = world.client(
-        "c1", source=lambda _: source, handle=Thinking(7), max_processing_seconds=60
-    )
-    await world.until(lambda: client.seen)
-    source.hangs = True
-    await world.until(lambda: reports(caplog), seconds=90)
-    assert reports(caplog)[0].startswith("the request for records of")
-
-
 async def test_an_outage_of_kinesis_is_no_hang(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = FaultySource(world.kinesis.source("orders"))
-    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
-    await world.until(lambda: client.held)
+    client = await holding(world, source=lambda _: source, max_processing_seconds=60)
     source.down = True
     await asyncio.sleep(300)
     source.down = False
@@ -103,8 +86,7 @@ async def test_an_outage_of_kinesis_is_no_hang(
 async def test_a_client_that_stops_asking_loses_its_shards(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    left = world.client("c1", max_processing_seconds=60)
-    await world.until(lambda: left.held)
+    left = await holding(world, max_processing_seconds=60)
     left.task.cancel()  # user code stops asking, but the process runs on
     other = world.client("c2")
     world.put("a")
@@ -120,8 +102,7 @@ async def test_a_client_that_stops_asking_loses_its_shards(
 async def test_a_client_that_asks_now_and_then_keeps_its_shards(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = world.client("c1", max_processing_seconds=60)
-    await world.until(lambda: client.held)
+    client = await holding(world, max_processing_seconds=60)
     client.task.cancel()
     for _ in range(4):
         await asyncio.sleep(40)
@@ -133,8 +114,7 @@ async def test_a_client_that_asks_now_and_then_keeps_its_shards(
 
 
 async def test_other_code_that_blocks_the_loop_is_reported(world: World) -> None:
-    client = world.client("c1", max_processing_seconds=60)
-    await world.until(lambda: client.held)
+    client = await holding(world, max_processing_seconds=60)
     loop_clock = client.group.context.loop_clock
 
     def oldest() -> InFlightWork | None:
@@ -161,8 +141,7 @@ async def test_a_request_is_no_hang_while_user_code_holds_the_loop(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = HangingSource(world.kinesis.source("orders"))
-    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
-    await world.until(lambda: client.held)
+    client = await holding(world, source=lambda _: source, max_processing_seconds=60)
     [owned] = client.group.owned_shards()
     for _ in range(3):
         client.machine.block(50)

@@ -61,15 +61,6 @@ async def test_a_standby_lets_those_of_lower_index_lead_first(world: World) -> N
     assert (second.leads, third.leads) == (True, False)
 
 
-async def test_a_lower_id_that_joins_does_not_take_the_lead(world: World) -> None:
-    fleet = await fleet_of(world)
-    leader = await sit(fleet, "c5")
-    await asyncio.sleep(5)
-    newcomer = await sit(fleet, "c0")
-    await asyncio.sleep(60)
-    assert (leader.leads, newcomer.leads) == (True, False)
-
-
 async def test_clients_beyond_the_standbys_read_only_the_leader(world: World) -> None:
     fleet = await fleet_of(world, "c1", "c2")
     leader = await sit(fleet, "c0")

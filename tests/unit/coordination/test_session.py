@@ -197,12 +197,3 @@ async def test_run_raises_its_reason_though_the_store_is_down(world: World) -> N
             await client.run(
                 "orders", fail, start=OLDEST, retries=RetryPolicy(max_attempts=1)
             )
-
-
-async def test_a_run_that_never_started_registers_nothing(world: World) -> None:
-    async def take(_: Record) -> None: ...
-
-    async with InMemory(world) as client:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.run("orders", take), 0.1)
-    assert world.members() == {}

@@ -75,17 +75,6 @@ async def test_a_slow_key_holds_up_the_checkpoint_only(world: World) -> None:
     assert runner.group.buffer.used < 200_000
 
 
-async def test_a_hand_over_waits_for_all_that_is_in_hand(world: World) -> None:
-    keys = Keys(seconds=3)
-    put(world, *(f"{key} {n}" for n in range(3) for key in "abcd"))
-    runner = Runner(world, keys.record, concurrency=4)
-    await world.until(lambda: len(keys.begun) == 4)
-    await runner.leave()
-    assert keys.begun == ["a 0", "b 0", "c 0", "d 0"]
-    assert len(keys.done) == 4
-    assert committed(world) == 4
-
-
 async def test_batches_are_of_keys_that_nobody_else_is_at(world: World) -> None:
     at: list[str | None] = []
     seen: dict[str | None, list[str]] = defaultdict(list)
