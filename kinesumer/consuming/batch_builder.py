@@ -85,13 +85,10 @@ class BatchBuilder:
                 "records_outside_hash_range", self._owned.key.stream_arn, opened.outside
             )
         if opened.unopened:
-            self._note_unopened(opened.unopened)
-
-    def _note_unopened(self, records: list[Record]) -> None:
-        self._context.failure_log.record_corrupt_aggregates(records)
-        error = f"sequence number {records[0].sequence_number}"
-        kind, key = IncidentKind.CORRUPT_AGGREGATE, self._owned.key
-        self._context.incidents.note(kind, *key, error=error)
+            self._context.failure_log.record_corrupt_aggregates(opened.unopened)
+            error = f"sequence number {opened.unopened[0].sequence_number}"
+            kind, key = IncidentKind.CORRUPT_AGGREGATE, self._owned.key
+            self._context.incidents.note(kind, *key, error=error)
 
     def _batches(
         self, opened: OpenedRecords, millis_behind: int

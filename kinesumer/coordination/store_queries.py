@@ -13,7 +13,7 @@ from kinesumer.core import lineage
 from kinesumer.core.backoff import LOOK_SECONDS
 from kinesumer.core.claims import contains
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.model.rows import Row, ShardRow, StreamRow
+from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import Interval, Range, Shard, stream_name
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
@@ -103,7 +103,8 @@ async def read_shards(
     context: ClientContext, arn: str, *, consistent: bool = False
 ) -> ShardRows:
     """Return all shard rows of a stream, and report the corrupt ones."""
-    found = await _query_shards(context, arn, consistent=consistent)
+    partition = rows.shard_partition(context.app, arn)
+    found = await context.query(partition, consistent=consistent)
     stored, wrong = rows.parse_rows(rows.read_shard, found)
     for _, error in wrong:
         context.failure_log.record_corrupt_row(error)
@@ -112,15 +113,8 @@ async def read_shards(
 
 async def read_all(context: ClientContext, arn: str) -> list[ShardRow]:
     """Return all shard rows of a stream, read consistently. Raises CorruptRowError."""
-    found = await _query_shards(context, arn, consistent=True)
+    found = await context.query(rows.shard_partition(context.app, arn))
     return [rows.read_shard(row) for row in found]
-
-
-async def _query_shards(
-    context: ClientContext, arn: str, *, consistent: bool
-) -> list[Row]:
-    partition = rows.shard_partition(context.app, arn)
-    return await context.query(partition, consistent=consistent)
 
 
 async def read_with_listing(

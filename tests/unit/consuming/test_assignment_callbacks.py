@@ -30,10 +30,8 @@ HALF = 1 << 127  # the first hash key of the second of two shards
 async def test_calls_enclose_the_records_of_a_shard(world: World, way: Any) -> None:
     user = CallbackUser(world)
     world.put("a", "b")
-    task = asyncio.create_task(way(user))
-    await user.saw("b")
-    await user.client.leave()
-    await task
+    async with user.running(way):
+        await user.saw("b")
     calls = ["revoke 0 closed", "revoked 0"]
     assert user.events == ["assign 0", "assigned 0", "a", "b", *calls]
 
@@ -43,11 +41,9 @@ async def test_callbacks_get_the_shard_and_its_fence(world: World, way: Any) -> 
     world.put("a", "b")
     for number in (1, 2):
         user = CallbackUser(world)
-        task = asyncio.create_task(way(user))
-        await user.saw("assigned 0")
-        await asyncio.sleep(1)
-        await user.client.leave()
-        await task
+        async with user.running(way):
+            await user.saw("assigned 0")
+            await asyncio.sleep(1)
         [given] = user.shards
         assert given.stream == "orders"
         assert given.shard_id == SHARD
@@ -92,17 +88,15 @@ async def test_a_shard_moves_after_its_last_record_and_the_call(
 
     user.on_record, user.on_revoked = Thinking(3), look
     world.put(*"abcdef", stream="payments", hash_key=HALF)
-    task = asyncio.create_task(way(user, "payments"))
-    await user.saw("a")
-    other = world.client("c2", "payments")
-    await world.until(lambda: len(user.events) + len(other.texts) > 11)
-    index = user.events.index("revoke 1 moved")
-    read = [event for event in user.events if len(event) == 1]
-    assert [*read, *other.texts] == [*"abcdef"]
-    assert user.events.index(read[-1]) < index
-    assert owner[0] == "c1"
-    await user.client.leave()
-    await task
+    async with user.running(way, "payments"):
+        await user.saw("a")
+        other = world.client("c2", "payments")
+        await world.until(lambda: len(user.events) + len(other.texts) > 11)
+        index = user.events.index("revoke 1 moved")
+        read = [event for event in user.events if len(event) == 1]
+        assert [*read, *other.texts] == [*"abcdef"]
+        assert user.events.index(read[-1]) < index
+        assert owner[0] == "c1"
     assert user.events[-2:] == ["revoke 0 closed", "revoked 0"]
 
 

@@ -164,12 +164,10 @@ async def test_no_end_is_stored_if_on_revoked_failed(world: World, way: Any) -> 
         await asyncio.wait_for(way(user), 60)
     assert not shard(world).ended
     again = CallbackUser(world, "c2")
-    task = asyncio.create_task(way(again))
-    await again.saw("assigned 2")
-    calls = ["assign 0", "assigned 0", "revoke 0 ended", "revoked 0"]
-    assert again.events[:4] == calls
-    await again.client.leave()
-    await task
+    async with again.running(way):
+        await again.saw("assigned 2")
+        calls = ["assign 0", "assigned 0", "revoke 0 ended", "revoked 0"]
+        assert again.events[:4] == calls
 
 
 @WAYS
