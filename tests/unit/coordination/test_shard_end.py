@@ -92,6 +92,19 @@ async def test_the_end_is_stored_after_the_last_commit(world: World) -> None:
     assert owner.row().position == Position(number)
 
 
+async def test_a_chain_of_reshards_is_followed_in_order(world: World) -> None:
+    world.put("a")
+    world.kinesis.split("orders", P)
+    world.put("b")
+    child = world.kinesis.merge("orders", LOW, HIGH)
+    world.put("c")
+    owner = await Owner(world).begin()
+    owner.plan(WHOLE)
+    await owner.owns(child)
+    await world.until(lambda: len(owner.texts) == 3)
+    assert owner.texts == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
 @pytest.mark.parametrize("attribute", ["start", "ended", "ready"])
 async def test_a_lost_answer_anywhere_in_the_end_is_settled(
