@@ -75,9 +75,7 @@ async def test_other_shards_go_on_while_a_callback_runs(world: World, way: Any) 
 
 
 @WAYS
-async def test_a_shard_moves_after_its_last_record_and_the_call(
-    world: World, way: Any
-) -> None:
+async def test_a_shard_moves_after_record_and_call(world: World, way: Any) -> None:
     world.kinesis.create_stream("payments", 2)
     user = CallbackUser(world)
     owner: list[str] = []
@@ -178,9 +176,7 @@ async def test_a_seeked_shard_is_assigned_again(world: World, way: Any) -> None:
 
 
 @WAYS
-async def test_a_lost_shard_is_revoked_after_the_record_in_hand(
-    world: World, way: Any
-) -> None:
+async def test_a_lost_shard_is_revoked_after_its_record(world: World, way: Any) -> None:
     user = CallbackUser(world)
 
     async def hang(_: Record) -> None:

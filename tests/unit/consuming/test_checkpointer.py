@@ -77,9 +77,7 @@ async def test_positions_only_go_forward(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-async def test_the_next_commit_makes_up_for_a_failed_one(
-    world: World, how: str
-) -> None:
+async def test_the_next_commit_mends_a_failed_one(world: World, how: str) -> None:
     desk = await CheckpointDesk(world).begin()
     desk.done(3)
     desk.store.spoil(how, "sequence_number")

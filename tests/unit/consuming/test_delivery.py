@@ -73,9 +73,7 @@ async def test_a_pause_at_a_batch_is_not_user_codes_time(world: World) -> None:
 
 
 @pytest.mark.parametrize("deadline", [0, 1e9])
-async def test_closing_ends_iterations_and_pauses(
-    world: World, deadline: float
-) -> None:
+async def test_closing_ends_loops_and_pauses(world: World, deadline: float) -> None:
     desk, owned = deliver(world, 1)
     owned.lease.deadline = deadline
     world.loop.call_later(1, desk.delivery.close)

@@ -68,7 +68,7 @@ async def test_a_reader_that_gives_up_lets_the_next_through(world: World) -> Non
 
 
 @pytest.mark.parametrize("is_served", [True, False])
-async def test_a_cancelled_reader_leaves_its_bytes_to_the_next(
+async def test_a_cancelled_reader_leaves_its_bytes(
     world: World, is_served: bool
 ) -> None:
     """A revoked shard's reader is cancelled before or after bytes become free."""

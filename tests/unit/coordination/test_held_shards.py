@@ -96,9 +96,7 @@ async def test_a_release_of_a_shard_taken_over_reports_the_loss(world: World) ->
 
 
 @pytest.mark.parametrize("texts", ["", "a"])
-async def test_a_dropped_shard_is_lost_if_its_position_is_not_stored(
-    world: World, texts: str
-) -> None:
+async def test_a_dropped_shard_is_lost_if_not_stored(world: World, texts: str) -> None:
     owner = await own(world)
     world.put(*texts)
     await world.until(lambda: owner.texts == [*texts])

@@ -162,9 +162,7 @@ async def test_a_cancelled_start_leaves_nothing_behind(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["asks", "returns", "fails"])
-async def test_leaving_waits_while_a_task_has_the_record(
-    world: World, end: str
-) -> None:
+async def test_leaving_waits_for_a_task_with_a_record(world: World, end: str) -> None:
     async def work(records: Records) -> None:
         await asyncio.wait_for(anext(records), 60)
         got.set()

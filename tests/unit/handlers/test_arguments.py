@@ -133,9 +133,7 @@ def test_an_argument_replaces_the_annotation(handler: Any, *, batch: bool) -> No
         ("handle", "handler='handle' must be a function"),
     ],
 )
-def test_what_cannot_be_called_with_a_record_or_a_batch_is_refused(
-    handler: Any, why: str
-) -> None:
+def test_what_takes_no_record_or_batch_is_refused(handler: Any, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         read_function(handler, None)
 
@@ -155,9 +153,7 @@ class AsyncHook(Middleware):
         ({"middleware": Middleware()}, "isn't a list: write middleware="),
     ],
 )
-def test_arguments_that_cannot_work_are_refused(
-    wrong: dict[str, Any], why: str
-) -> None:
+def test_arguments_without_effect_are_refused(wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         read_run_options(of_record, **wrong)
 

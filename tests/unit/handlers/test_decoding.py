@@ -104,9 +104,7 @@ async def test_a_batch_whose_records_all_fail_is_not_handled(world: World) -> No
 
 
 @pytest.mark.parametrize("name", ["record", "batch"])
-async def test_without_dead_letters_the_client_stops_at_the_record(
-    world: World, name: str
-) -> None:
+async def test_without_dead_letters_the_client_stops(world: World, name: str) -> None:
     log = Log()
     world.put("1", "2", "x", "4")
     runner = Runner(world, getattr(log, name), decode=int)

@@ -199,9 +199,7 @@ async def test_a_failing_handler_is_reported_with_its_letters(world: World) -> N
 
 
 @pytest.mark.parametrize("whole", [False, True])
-async def test_calls_that_succeed_are_counted_beside_those_that_fail(
-    world: World, whole: bool
-) -> None:
+async def test_calls_that_succeed_are_counted_too(world: World, whole: bool) -> None:
     async def one(record: Record) -> None:
         await asyncio.sleep(0.1)
         if record.data == b"bad":

@@ -172,7 +172,7 @@ async def test_a_call_that_is_not_needed_any_more_gives_up(
         await waiting
 
 
-async def test_at_the_end_of_the_interpreter_a_call_fails(
+async def test_calls_fail_at_the_interpreters_end(
     threads: Threads, system: System
 ) -> None:
     system.refuse(RuntimeError("can't create new thread at interpreter shutdown"))

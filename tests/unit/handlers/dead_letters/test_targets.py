@@ -146,9 +146,7 @@ async def test_a_letter_that_sqs_cannot_take_is_stored_without_data(
     assert "shardId-000000000000, sequence number 4959" in line
 
 
-async def test_a_letter_whose_position_is_too_large_is_refused(
-    clients: ClientFactory,
-) -> None:
+async def test_a_letter_with_too_large_names_is_refused(clients: ClientFactory) -> None:
     letters = await queue_of(clients, 1024)
     with pytest.raises(DeadLetterTooLargeError, match="keep letters in S3"):
         await letters.put(msgspec.structs.replace(LETTER, app="a" * 2_000))
@@ -172,9 +170,7 @@ async def test_a_target_that_is_not_there_is_no_fault_that_passes(
         await letters.put(LETTER)
 
 
-async def test_a_function_gets_the_letter_and_its_error_is_raised(
-    clients: ClientFactory,
-) -> None:
+async def test_an_error_of_a_function_is_raised(clients: ClientFactory) -> None:
     async def take(letter: DeadLetter) -> None:
         raise ZeroDivisionError(letter.id)
 
@@ -183,9 +179,7 @@ async def test_a_function_gets_the_letter_and_its_error_is_raised(
         await letters.put(LETTER)
 
 
-async def test_a_plain_function_is_refused_with_the_first_letter(
-    clients: ClientFactory,
-) -> None:
+async def test_a_plain_function_is_refused_in_use(clients: ClientFactory) -> None:
     kept: list[DeadLetter] = []
     letters = await open_target(kept.append, clients)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="`async def`"):
