@@ -12,6 +12,7 @@ import pytest
 from kinesumer import Batch, Record
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers import RetryPolicy
+from tests.support.clock import until
 from tests.support.handler_client import RealTimeClient, ignore
 
 pytestmark = pytest.mark.usefixtures("nobody_else_joins")
@@ -161,11 +162,8 @@ async def test_user_code_that_hangs_is_reported_and_its_shard_is_given_up(
     client = RealTimeClient(handler, batch=takes == "batch", max_processing_seconds=0.3)
     client.put("a")
     running = asyncio.get_running_loop().create_task(client.run_all())
-    async with asyncio.timeout(15):
-        while not is_logged():
-            await asyncio.sleep(0.01)
-        while client.group.session is not None:
-            await asyncio.sleep(0.01)
+    await until(is_logged)
+    await until(lambda: client.group.session is None)
     reported.set()
     client.close()
     await running
@@ -221,11 +219,9 @@ async def test_a_client_whose_handlers_get_no_thread_hands_its_shard_over(
     client = RealTimeClient(seen.append, batch=False)
     client.put("a")
     running = asyncio.get_running_loop().create_task(client.run_all())
-    async with asyncio.timeout(15):
-        while len(refused) < 3:
-            await asyncio.sleep(0.01)
-        client.close()
-        await running
+    await until(lambda: len(refused) >= 3)
+    client.close()
+    await running
     [row] = [row for row in client.memory.snapshot() if "shardId" in str(row["sk"])]
     assert "owner" not in row
     assert not seen

@@ -27,9 +27,9 @@ from kinesumer.runtime.threads import (
     require_system_threads,
     start_thread,
 )
+from tests.support.clock import PATIENCE_SECONDS, until
 
 VARIABLE: ContextVar[str] = ContextVar("variable")
-PATIENCE_SECONDS = 30.0
 
 
 class System:
@@ -100,12 +100,10 @@ async def test_a_call_waits_until_the_system_grants_a_thread(
 ) -> None:
     system.refuse(error)
     calls = [asyncio.create_task(threads.call(threading.get_ident)) for _ in range(5)]
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while system.refused < 10:
-            await asyncio.sleep(0.01)
-        assert not any(call.done() for call in calls)
-        system.grant()
-        assert threading.get_ident() not in await asyncio.gather(*calls)
+    await until(lambda: system.refused >= 10)
+    assert not any(call.done() for call in calls)
+    system.grant()
+    assert threading.get_ident() not in await asyncio.gather(*calls)
     first, last = [record.getMessage() for record in caplog.records]
     assert first.startswith("test needs a thread, trying again: ")
     assert last == "threads of test can start again"
@@ -132,16 +130,14 @@ async def test_a_thread_that_exists_makes_the_calls_meanwhile(
         assert hold.wait(PATIENCE_SECONDS)
 
     busy = asyncio.create_task(threads.call(work))
-    while not holds.is_set():
-        await asyncio.sleep(0.01)
+    await until(holds.is_set)
     system.refuse()
     waiting = asyncio.create_task(threads.call(threading.get_ident))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     hold.set()
     await busy
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await waiting
+    await waiting
 
 
 async def test_a_cancelled_call_that_waits_for_a_thread_never_runs(
