@@ -33,6 +33,15 @@ class State(Enum):
     LOST = auto()  # another session owns the shard; nothing is delivered or stored
 
 
+NEXT_STATES = {
+    State.DELIVERING: {State.RELEASING, State.SEEKED, State.LOST},
+    State.RELEASING: {State.SEEKED, State.LOST},
+    State.SEEKED: {State.LOST},
+    # After a loss, the shard's row may show that an operator moved the position.
+    State.LOST: {State.SEEKED},
+}
+
+
 class CallbackCalls(Protocol):
     """The calls of ``on_assigned`` and ``on_revoked`` for a shard in one epoch."""
 
@@ -118,17 +127,21 @@ class OwnedShard:
             self._enter(State.RELEASING)
 
     def seek_away(self) -> None:
-        """Stop reading, delivering and storing: an operator moved the position.
-
-        Also after a loss the shard's row may show that.
-        """
-        self._enter(State.SEEKED)
+        """Stop reading, delivering and storing: an operator moved the position."""
+        if self.state is not State.SEEKED:
+            self._enter(State.SEEKED)
 
     def lose(self) -> None:
         """Stop reading, delivering and storing: another session owns the shard."""
-        self._enter(State.LOST)
+        if self.state is not State.LOST:
+            self._enter(State.LOST)
 
     def _enter(self, state: State) -> None:
+        if state not in NEXT_STATES[self.state]:
+            raise RuntimeError(
+                f"{self.key}: no step leads from {self.state.name} to {state.name}; "
+                "please report this"
+            )
         self.state = state
         self._changed.set()
         if self.revoked:

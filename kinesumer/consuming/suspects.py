@@ -67,11 +67,13 @@ class Suspects:
         """``limit`` is the number of records that an owner may have had.
 
         ``note`` stores the position of a record before user code gets it, or removes
-        it; its second argument counts these writes. A client's shards share ``turn``.
-        ``is_in_use`` tells whether user code has records of the shard or gets them
-        again. With ``acks_late`` (manual commits), user code may acknowledge several
-        records together. A shard that isn't isolated has passed the suspects if it
-        makes progress two times ``commit_interval_seconds`` after its first progress.
+        it; its second argument counts these writes. A client's shards share ``turn``,
+        so that user code has no suspects of other shards while it has an isolated
+        record. ``is_in_use`` updates what user code has received and done, and tells
+        whether user code has records of the shard or gets them again. With
+        ``acks_late`` (manual commits), user code may acknowledge several records
+        together. A shard that isn't isolated has passed the suspects if it still makes
+        progress two times ``commit_interval_seconds`` after its first progress.
         """
         self.deaths, self.poison = row.deaths, row.poison
         # Whether the row says that the shard is isolated.

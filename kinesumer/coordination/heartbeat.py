@@ -93,7 +93,8 @@ class Heartbeater:
     def watch_members(self, leader: Leader) -> None:
         """Run a session's leader on this event loop, until the session is dead.
 
-        User code that blocks the client's event loop doesn't block the leader.
+        A leader must notice dead members even while user code blocks the client's event
+        loop.
         """
         if leader.lease.dead:
             return

@@ -58,7 +58,9 @@ class Leader:
         reachable: frozenset[str],
         notify: Notify,
     ) -> None:
-        """Create the leader for ``member``, whose client can read ``reachable``.
+        """Create the leader for ``member``.
+
+        The member's client can read the streams with the ARNs ``reachable``.
 
         ``notify`` is called on the event loop that runs the leader.
         """

@@ -263,9 +263,10 @@ def _names(item: WorkItem) -> tuple[str, str, str]:
 
 
 def _to_log(error: BaseException) -> BaseException | None:
-    """Return an error, or None if its traceback may quote the record's data.
+    """Return an error whose traceback may be logged.
 
-    The cause of a DecodeError may do so.
+    Return None if an error in it has a decoder's error as its cause, which may quote
+    the record's data.
     """
     part: BaseException | None = error
     while part is not None:

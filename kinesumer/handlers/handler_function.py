@@ -35,11 +35,13 @@ class HandlerFunction(NamedTuple):
 
 
 def read_function(handler: object, batch: TakesBatches | None) -> HandlerFunction:
-    """Return a handler's function, and whether it takes records or batches.
+    """Return a handler's function with what its signature says.
 
-    ``batch`` says so or, without it, the annotation of the first parameter. Raises
-    ConfigurationError if the function can't be called with one record or one batch, or
-    if it takes columns and pyarrow isn't installed.
+    The annotation of the first parameter tells whether it takes a record or a batch.
+
+    If ``batch`` is given, the annotation is ignored. Raises ConfigurationError if the
+    function can't be called with one record or one batch, or if it takes columns and
+    pyarrow isn't installed.
     """
     function = require_function("handler", handler)
     if batch is not None and not isinstance(batch, bool) and batch != "columns":

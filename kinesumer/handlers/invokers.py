@@ -31,6 +31,8 @@ class NotAwaitedError(ConfigurationError):
 class Gate:
     """Delays user code until the lease is valid and other tasks have had time.
 
+    User code pauses regularly, so that other tasks of the event loop can run.
+
     The queues of all shards pause together, and then take turns. If each queue paused
     by itself, the handlers of all shards could run in one step of the event loop.
     """

@@ -24,8 +24,9 @@ EARLIER_SECONDS = (0.0, 1.0, 10.0, 100.0)
 class SystemClock:
     """The machine's clocks. On Linux, ``now()`` also counts suspended time.
 
-    Elsewhere ``time.monotonic()`` may stop while the machine is suspended. Then a
-    client trusts its lease for too long afterwards.
+    ``now()`` uses CLOCK_BOOTTIME on Linux, and ``time.monotonic()`` elsewhere.
+    ``time.monotonic()`` may stop while the machine is suspended. If it does, a client
+    trusts its lease for too long afterwards.
     """
 
     now: Callable[[], float]

@@ -62,8 +62,9 @@ class ClientContext:
     async def write(self, write: Write) -> WriteResult:
         """Write, and retry while the store is unavailable.
 
-        An attempt without a response may have been applied. Then the next attempt's
-        condition fails, and the caller must examine the returned row.
+        If an attempt got no response, the store may have applied it nevertheless. In
+        this case the next attempt's condition fails, and the caller must examine the
+        returned row.
         """
         return await self.until_available(lambda: self.store.write(write))
 

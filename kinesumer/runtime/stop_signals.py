@@ -96,7 +96,8 @@ class _FailedExit:
 def fail_at_exit() -> None:
     """Let the process end with status 1. Call it while the interpreter exits.
 
-    All functions of ``atexit`` still run, and files are closed as usual, because the
-    interpreter clears the module ``sys`` after everything else.
+    A function that ``atexit`` calls can't change the status in another way. All other
+    such functions still run, and files are closed as usual, because the interpreter
+    clears the module ``sys`` after everything else.
     """
     vars(sys)["_kinesumer_failed_exit"] = _FailedExit()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from html.entities import html5
 from typing import Any
 
 MAX_STREAM_LETTERS = 40  # tables and texts shorten longer names; AWS permits 128
@@ -26,6 +25,15 @@ CUT_LETTERS = 12
 # that what is cut off in the middle of one is far beyond the part that is shown.
 EXAMINED_LETTERS = 32_768
 QUOTED_LETTERS = 1_000
+_NAMED = {
+    "amp": "&",
+    "equals": "=",
+    "gt": ">",
+    "lt": "<",
+    "plus": "+",
+    "quot": '"',
+    "sol": "/",
+}
 
 
 def safe_str(error: BaseException) -> str:
@@ -174,7 +182,6 @@ def _spellings(letter: str) -> str:
         return re.escape(letter)
     code = ord(letter)
     encoded = "".join(f"%{byte:02x}" for byte in letter.encode(errors="replace"))
-    names = [name for name, one in html5.items() if one == letter and ";" in name]
     ways = (
         re.escape(letter),
         rf"\\+{re.escape(letter)}",
@@ -182,6 +189,6 @@ def _spellings(letter: str) -> str:
         rf"&#0*{code};",
         rf"(?i:&#x0*{code:x};)",
         rf"(?i:\\+u{code:04x})",
-        *(f"&{name}" for name in names),
+        *(f"&{name};" for name, one in _NAMED.items() if one == letter),
     )
     return f"(?:{'|'.join(ways)})"

@@ -80,9 +80,7 @@ class Threads:
             try:
                 answer.set_result(context.run(function))
             except StopIteration as error:  # a coroutine can't raise it
-                raised = RuntimeError("a function in a thread raised StopIteration")
-                raised.__cause__ = error
-                answer.set_exception(raised)
+                answer.set_exception(_raised_from(error))
             except BaseException as error:
                 answer.set_exception(error)
 
@@ -127,6 +125,12 @@ class Threads:
             if self._is_refused:
                 logger.warning("threads of %s can start again", self._name)
             self._is_refused = False
+
+
+def _raised_from(error: StopIteration) -> RuntimeError:
+    raised = RuntimeError("a function in a thread raised StopIteration")
+    raised.__cause__ = error
+    return raised
 
 
 def is_refusal(error: BaseException) -> bool:

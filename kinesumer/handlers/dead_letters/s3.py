@@ -77,7 +77,11 @@ class S3Letters(ReadableDeadLetters):
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     async def remove(self, stored: Sequence[StoredEntry]) -> None:
-        """Delete objects. Raises a FatalError that names one that wasn't deleted."""
+        """Delete objects.
+
+        Raises AccessDeniedError or FatalError, which name an object that wasn't
+        deleted.
+        """
         keys = [str(one.receipt) for one in stored]
         for start in range(0, len(keys), DELETED_AT_ONCE):
             objects = [{"Key": key} for key in keys[start : start + DELETED_AT_ONCE]]

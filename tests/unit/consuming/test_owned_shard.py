@@ -85,7 +85,9 @@ async def test_draining_waits_for_what_user_code_has(world: World) -> None:
     assert world.clock.now() == pytest.approx(5, abs=0.1)
 
 
-async def test_draining_ends_in_time_or_when_the_shard_is_lost(world: World) -> None:
+async def test_draining_gives_up_in_time_or_when_the_shard_is_lost(
+    world: World,
+) -> None:
     owned = hold()
     fetch(owned, 1, 2)
     assert await owned.drained(0)  # user code has no record yet
@@ -123,6 +125,13 @@ def test_a_shard_given_up_is_never_delivered_again(first: str, second: str) -> N
     getattr(owned, second)()
     final = STEPS[first if second == "revoke" else second]
     assert (owned.state, owned.revoked) == (final, True)
+
+
+def test_an_impossible_step_is_an_error() -> None:
+    owned = hold()
+    owned.revoke()
+    with pytest.raises(RuntimeError, match="from RELEASING to DELIVERING"):
+        owned._enter(State.DELIVERING)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sized
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -309,7 +311,10 @@ def test_failures_that_cannot_be_read_are_ignored(text: str) -> None:
 
 
 def test_only_the_beginning_of_hostile_reports_is_read() -> None:
-    lines = {"kms 1 1 -\n": read_incidents, "0 1 1 1 1 0 0\n": read_failures}
+    lines: dict[str, Callable[[str, frozenset[str]], Sized]] = {
+        "kms 1 1 -\n": read_incidents,
+        "0 1 1 1 1 0 0\n": read_failures,
+    }
     for line, read in lines.items():
         assert len(read(40_000 * line, BOTH)) == MAX_READ_LETTERS // len(line)
     [one] = read_incidents("kms 1 1 - " + 400_000 * "x", BOTH)
