@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Coroutine,
-    Mapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -52,15 +45,6 @@ async def reader(world: World, texts: str, **options: Any) -> Client:
     world.put(*texts)
     client = world.client("c1", **options)
     await world.until(lambda: client.texts == [*texts])
-    return client
-
-
-async def holding(
-    world: World, client_id: str = "c1", *streams: str, **options: Any
-) -> Client:
-    """Return a client that owns shards."""
-    client = world.client(client_id, *streams, **options)
-    await world.until(lambda: client.held)
     return client
 
 
@@ -228,18 +212,12 @@ class DyingFleet:
     """Three clients, which a supervisor starts again after each death."""
 
     def __init__(
-        self,
-        world: World,
-        deadly: Collection[str] = (),
-        delay_seconds: float = 0.0,
-        *,
-        runs: Mapping[str, Any] | None = None,
-        **config: Any,
+        self, world: World, *, runs: Mapping[str, Any] | None = None, **config: Any
     ) -> None:
         """``runs`` are options of ``run()``. Without them, clients iterate."""
         self.world = world
-        self.deadly = set(deadly)  # the texts of records that kill
-        self.delay_seconds = delay_seconds  # how long user code takes for each record
+        self.deadly: set[str] = set()  # the texts of records that kill
+        self.delay_seconds = 0.0  # how long user code takes for each record
         self.deaths: list[str] = []  # the record at each death
         self.seen: list[str] = []
         self.clients: dict[str, Client | Runner] = {}

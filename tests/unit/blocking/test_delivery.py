@@ -338,7 +338,7 @@ def test_an_interruption_of_the_decoder_loses_no_record(whole: bool) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_lapsed_lease_delays_a_decoded_record(whole: bool) -> None:
+def test_a_lease_that_lapses_during_decoding_delays_the_record(whole: bool) -> None:
     shard = hold()
     deadlines = [shard.lease.deadline]
 

@@ -30,8 +30,10 @@ HALF = 1 << 127  # the first hash key of the second of two shards
 async def test_calls_enclose_the_records_of_a_shard(world: World, way: Any) -> None:
     user = CallbackUser(world)
     world.put("a", "b")
-    async with user.running(way):
-        await user.saw("b")
+    task = asyncio.create_task(way(user))
+    await user.saw("b")
+    await user.client.leave()
+    await task
     calls = ["revoke 0 closed", "revoked 0"]
     assert user.events == ["assign 0", "assigned 0", "a", "b", *calls]
 
@@ -41,9 +43,11 @@ async def test_callbacks_get_the_shard_and_its_fence(world: World, way: Any) -> 
     world.put("a", "b")
     for number in (1, 2):
         user = CallbackUser(world)
-        async with user.running(way):
-            await user.saw("assigned 0")
-            await asyncio.sleep(1)
+        task = asyncio.create_task(way(user))
+        await user.saw("assigned 0")
+        await asyncio.sleep(1)
+        await user.client.leave()
+        await task
         [given] = user.shards
         assert given.stream == "orders"
         assert given.shard_id == SHARD
@@ -75,7 +79,9 @@ async def test_other_shards_go_on_while_a_callback_runs(world: World, way: Any) 
 
 
 @WAYS
-async def test_a_shard_moves_after_record_and_call(world: World, way: Any) -> None:
+async def test_a_shard_moves_after_its_last_record_and_the_call(
+    world: World, way: Any
+) -> None:
     world.kinesis.create_stream("payments", 2)
     user = CallbackUser(world)
     owner: list[str] = []
@@ -86,19 +92,23 @@ async def test_a_shard_moves_after_record_and_call(world: World, way: Any) -> No
 
     user.on_record, user.on_revoked = Thinking(3), look
     world.put(*"abcdef", stream="payments", hash_key=HALF)
-    async with user.running(way, "payments"):
-        await user.saw("a")
-        other = world.client("c2", "payments")
-        await world.until(lambda: len(user.events) + len(other.texts) > 11)
-        index = user.events.index("revoke 1 moved")
-        read = [event for event in user.events if len(event) == 1]
-        assert [*read, *other.texts] == [*"abcdef"]
-        assert user.events.index(read[-1]) < index
-        assert owner[0] == "c1"
+    task = asyncio.create_task(way(user, "payments"))
+    await user.saw("a")
+    other = world.client("c2", "payments")
+    await world.until(lambda: len(user.events) + len(other.texts) > 11)
+    index = user.events.index("revoke 1 moved")
+    read = [event for event in user.events if len(event) == 1]
+    assert [*read, *other.texts] == [*"abcdef"]
+    assert user.events.index(read[-1]) < index
+    assert owner[0] == "c1"
+    await user.client.leave()
+    await task
     assert user.events[-2:] == ["revoke 0 closed", "revoked 0"]
 
 
-async def test_what_a_call_acknowledges_is_stored_at_the_release(world: World) -> None:
+async def test_what_a_call_acknowledges_is_stored_with_the_release(
+    world: World,
+) -> None:
     user = CallbackUser(world, commit="manual", commit_interval_seconds=3600)
 
     async def acknowledge(_: AssignedShard) -> None:
@@ -145,7 +155,9 @@ async def test_a_parent_is_revoked_before_its_children_are_assigned(
         )
 
 
-async def test_a_closed_shard_waits_for_acknowledgements(world: World) -> None:
+async def test_a_closed_shard_waits_for_the_acknowledgements_of_others(
+    world: World,
+) -> None:
     user = CallbackUser(world, commit="manual")
     user.on_record = user.keep
     world.put("a")
@@ -176,7 +188,9 @@ async def test_a_seeked_shard_is_assigned_again(world: World, way: Any) -> None:
 
 
 @WAYS
-async def test_a_lost_shard_is_revoked_after_its_record(world: World, way: Any) -> None:
+async def test_a_lost_shard_is_revoked_after_the_record_in_hand(
+    world: World, way: Any
+) -> None:
     user = CallbackUser(world)
 
     async def hang(_: Record) -> None:
@@ -219,7 +233,9 @@ async def test_a_shard_is_lost_when_the_lease_has_run_out_before_the_end(
     assert world.clock.now() - began <= 16.2
 
 
-async def test_a_lost_shard_is_revoked_before_it_comes_back(world: World) -> None:
+async def test_a_client_that_gets_its_lost_shard_back_revokes_it_first(
+    world: World,
+) -> None:
     user = CallbackUser(world)
     user.on_revoked = Thinking(50)
     world.put("a")

@@ -112,6 +112,16 @@ async def test_records_outside_the_hash_range_are_counted(world: World) -> None:
     assert telemetry.counted["records_outside_hash_range"] == 1
 
 
+async def test_an_aggregate_for_which_there_is_no_memory_is_opened_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = put_aggregate(world, "a", "b", "c")
+    refuse_memory(monkeypatch, times=3)
+    put_aggregate(world, "d", "e")
+    desk = read_shard(world, position=Position(number, 0))
+    assert await desk.read(4) == ["b", "c", "d", "e"]
+
+
 @pytest.mark.parametrize("after", range(7))
 @pytest.mark.parametrize("done", [0, 17])
 async def test_an_aggregate_is_continued_where_memory_was_refused(

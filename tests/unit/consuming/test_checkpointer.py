@@ -9,6 +9,7 @@ import pytest
 
 from kinesumer.consuming.checkpointer import PARALLEL_COMMITS
 from kinesumer.model.positions import Position, Tip
+from kinesumer.model.streams import Stream
 from kinesumer.wire import shard_writes
 from tests.support.checkpoints import CheckpointDesk
 from tests.support.world import APP, World, batch_of, shard_row
@@ -25,7 +26,9 @@ async def test_positions_are_stored_every_five_seconds(world: World) -> None:
     assert desk.owner.syncs > 0
 
 
-async def test_each_interval_has_one_write_a_shard_with_progress(world: World) -> None:
+async def test_each_interval_has_one_write_a_shard_that_made_progress(
+    world: World,
+) -> None:
     desk = await CheckpointDesk(world, shards=3).begin()
     await asyncio.sleep(60.1)
     assert desk.store.sent == []
@@ -77,7 +80,9 @@ async def test_positions_only_go_forward(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-async def test_the_next_commit_mends_a_failed_one(world: World, how: str) -> None:
+async def test_a_commit_that_fails_is_made_up_for_with_the_next(
+    world: World, how: str
+) -> None:
     desk = await CheckpointDesk(world).begin()
     desk.done(3)
     desk.store.spoil(how, "sequence_number")
@@ -147,7 +152,9 @@ async def test_a_late_write_to_a_pruned_row_is_rejected(world: World) -> None:
     assert desk.lost == desk.owned_shards
 
 
-async def test_a_commit_returns_when_all_is_stored_or_lost(world: World) -> None:
+async def test_a_commit_on_request_returns_when_all_is_stored_or_lost(
+    world: World,
+) -> None:
     desk = await CheckpointDesk(world, shards=3).begin()
     desk.done(2)
     await desk.change(desk.owned_shards[1], epoch=9)
@@ -249,7 +256,9 @@ async def test_a_shard_that_no_record_was_read_of_has_no_tip(world: World) -> No
 
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-async def test_a_tip_that_is_not_stored_is_tried_again(world: World, how: str) -> None:
+async def test_a_tip_that_could_not_be_stored_is_stored_later(
+    world: World, how: str
+) -> None:
     quiet = await Quiet(world).begin()
     quiet.read(1e6)
     quiet.store.spoil(how, "tip")
@@ -266,3 +275,25 @@ async def test_a_former_owner_stores_no_tip(world: World) -> None:
     await asyncio.sleep(6)
     assert quiet.tip() is None
     assert quiet.lost == [owned]
+
+
+# --- what tips prove after a restart -------------------------------------------------
+
+
+async def test_an_idle_shard_whose_position_has_expired_is_known_to_be_whole(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world.kinesis.stream("orders").retention_hours = 1  # so that the test is short
+    world.put("a")
+    client = world.client("c1", Stream("orders", min_read_interval_seconds=10))
+    await world.until(lambda: client.texts == ["a"])
+    await asyncio.sleep(0.5 * HOUR)
+    client.kill()
+    await asyncio.sleep(0.9 * HOUR)
+    world.put("b")
+    world.kinesis.apply_retention()
+    again = world.client("c2")
+    await world.until(lambda: again.texts == ["b"])
+    assert "has expired, and nothing came after it" in caplog.text
+    assert "may be lost" not in caplog.text

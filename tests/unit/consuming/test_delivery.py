@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kinesumer.consuming.delivery import Records
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
 from tests.support.clients import OLDEST, place, shard
@@ -57,7 +58,9 @@ async def test_a_revoked_shard_delivers_no_further_record(world: World) -> None:
     assert desk.buffer.used == 426
 
 
-async def test_a_pause_at_a_batch_is_not_user_codes_time(world: World) -> None:
+async def test_a_pause_before_or_within_a_batch_is_not_user_codes_time(
+    world: World,
+) -> None:
     desk, owned = deliver(world, 1, 2)
     for count in (1, 2):
         owned.lease.deadline = 0
@@ -73,7 +76,9 @@ async def test_a_pause_at_a_batch_is_not_user_codes_time(world: World) -> None:
 
 
 @pytest.mark.parametrize("deadline", [0, 1e9])
-async def test_closing_ends_loops_and_pauses(world: World, deadline: float) -> None:
+async def test_closing_ends_the_iteration_and_a_pause(
+    world: World, deadline: float
+) -> None:
     desk, owned = deliver(world, 1)
     owned.lease.deadline = deadline
     world.loop.call_later(1, desk.delivery.close)
@@ -83,15 +88,26 @@ async def test_closing_ends_loops_and_pauses(world: World, deadline: float) -> N
 # --- batches ---
 
 
+async def take(desk: Desk, count: int) -> list[list[str]]:
+    """Iterate over ``count`` batches, and break out of the loop at the last one."""
+    taken: list[list[str]] = []
+    async for batch in desk.records.batches():
+        taken.append([record.sequence_number for record in batch.records])
+        if len(taken) == count:
+            break
+    return taken
+
+
 async def test_asking_marks_the_whole_batch_before_as_done(world: World) -> None:
     desk, owned = deliver(world, 1, 2)
     desk.put(owned, 3, 4)
-    batches = desk.records.batches()
-    assert [numbers(await anext(batches)) for _ in range(2)] == [[1, 2], [3, 4]]
+    assert await take(desk, 2) == [["1", "2"], ["3", "4"]]
     assert desk.done(owned) == Position("2")
 
 
-async def test_an_isolated_record_is_stored_before_the_next_one(world: World) -> None:
+async def test_an_isolated_record_is_stored_before_the_next_request_is_answered(
+    world: World,
+) -> None:
     desk, owned = Desk(world), hold()
     turn = SimpleNamespace(is_in_turn=True, due=None, may_forget=lambda _: False)
     owned.suspects = turn  # type: ignore[assignment]
@@ -107,6 +123,21 @@ async def test_an_isolated_record_is_stored_before_the_next_one(world: World) ->
     assert not waiting.done()
     turn.is_in_turn = False  # the reader runs meanwhile, and ends the turn
     assert await waiting == "2"
+
+
+async def test_a_start_that_fails_is_tried_again(world: World) -> None:
+    desk = Desk(world)
+    failing = [ValueError("no table")]
+
+    async def start() -> None:
+        if failing:
+            raise failing.pop()
+
+    records = Records(desk.delivery, start)
+    with pytest.raises(ValueError, match="no table"):
+        await anext(records)
+    desk.put(hold(), 1)
+    assert (await anext(records)).sequence_number == "1"
 
 
 async def test_asking_with_a_timeout_loses_nothing(world: World) -> None:
@@ -169,7 +200,9 @@ async def test_each_task_that_shares_an_iterator_has_its_batch(world: World) -> 
         task.cancel()
 
 
-async def test_closing_a_shared_iterator_ends_all_its_loops(world: World) -> None:
+async def test_closing_a_shared_iterator_ends_the_loops_of_all_tasks(
+    world: World,
+) -> None:
     desk = Desk(world, auto=False)
     batches = desk.records.batches()
 
@@ -191,7 +224,9 @@ async def test_closing_a_shared_iterator_ends_all_its_loops(world: World) -> Non
         task.cancel()
 
 
-async def test_a_block_without_an_error_acknowledges_the_record(world: World) -> None:
+async def test_a_block_that_ends_without_an_error_acknowledges_the_record_in_hand(
+    world: World,
+) -> None:
     world.put(*"abcdefgh")
     async with InMemory(world) as client:
         async with client.consume("orders", start=OLDEST) as records:
@@ -214,7 +249,9 @@ async def test_a_block_without_an_error_acknowledges_the_record(world: World) ->
         )
 
 
-async def test_a_loop_may_be_closed_with_and_without_ack(world: World) -> None:
+async def test_a_loop_may_be_closed_with_and_without_an_acknowledgement(
+    world: World,
+) -> None:
     world.put(*"abcd")
     async with InMemory(world) as client:
         records = client.consume("orders", start=OLDEST)

@@ -89,7 +89,9 @@ async def test_with_manual_acks_a_raised_record_is_acked_by_hand(world: World) -
 
 
 @pytest.mark.parametrize("auto", [True, False])
-async def test_a_batch_ends_before_a_failing_record(world: World, auto: bool) -> None:
+async def test_a_batch_ends_before_a_record_whose_error_is_raised(
+    world: World, auto: bool
+) -> None:
     desk, owned = deliver(world, 1, 2, 3, 4, 5, auto=auto, decode=Decoding(3, 4))
     batches, seen = desk.records.batches(), []
     for _ in range(4):
@@ -169,7 +171,9 @@ async def test_a_function_gets_the_record_and_the_error(
     assert desk.done(owned) == Position("1")
 
 
-async def test_after_an_error_of_the_function_the_record_comes(world: World) -> None:
+async def test_an_error_of_the_function_is_raised_and_the_record_comes_again(
+    world: World,
+) -> None:
     errors: list[Exception] = [RuntimeError("the table is full")]
 
     def put_aside(record: Record, error: DecodeError) -> None:
@@ -221,7 +225,7 @@ async def test_a_fault_that_is_not_the_records_is_raised_and_decoding_is_repeate
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_a_lapsed_lease_delays_a_decoded_record(
+async def test_a_lease_that_lapses_during_decoding_delays_the_record(
     world: World, whole: bool
 ) -> None:
     decode = Decoding(seconds=5)
@@ -238,7 +242,7 @@ async def test_a_lapsed_lease_delays_a_decoded_record(
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_a_shard_lost_meanwhile_delivers_no_more(
+async def test_a_shard_that_is_lost_during_decoding_delivers_no_more(
     world: World, whole: bool
 ) -> None:
     desk, owned = deliver(world, 1, 2, decode=Decoding(seconds=5))

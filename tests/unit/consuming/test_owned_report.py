@@ -14,7 +14,9 @@ from tests.support.clients import OLDEST, place, shard
 from tests.support.world import ARN, SHARD, InMemory, World
 
 
-async def test_a_client_tells_its_shards_positions_and_lag(world: World) -> None:
+async def test_a_client_tells_its_shards_positions_and_lag_without_requests(
+    world: World,
+) -> None:
     key = ShardKey(ARN, SHARD)
     client = InMemory(world, commit_interval_seconds=30.0)
     assert (client.assignment(), client.positions(), client.lag()) == ({}, {}, {})

@@ -14,6 +14,7 @@ from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import CALL_SECONDS, FEWEST_READS_PER_SECOND
 from kinesumer.errors import (
     ShardThrottledError,
+    SourceThrottledError,
     SourceUnavailableError,
 )
 from kinesumer.model.positions import Position
@@ -116,6 +117,18 @@ async def test_records_for_which_there_is_no_memory_are_read_again(
     assert await desk.read(4) == ["a", "b", "c", "d"]
 
 
+async def test_throttled_reads_back_off_and_lose_nothing(world: World) -> None:
+    world.put("a")
+    desk = ReaderDesk(world)
+    desk.source.errors.extend(SourceThrottledError("slow down") for _ in range(12))
+    desk.start()
+    assert await desk.read(1) == ["a"]
+    reads = desk.source.reads
+    gaps = [after - before for before, after in pairwise(reads)]
+    assert min(gaps) >= 0.199
+    assert sum(gaps[8:12]) > sum(gaps[:4])
+
+
 async def test_a_read_that_a_used_up_shard_refuses_is_soon_tried_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,6 +142,10 @@ async def test_a_read_that_a_used_up_shard_refuses_is_soon_tried_again(
     assert desk.stream.failing is None
     warnings = [r.message for r in caplog.records if r.levelname == "WARNING"]
     assert len(warnings) == 1
+    assert (
+        "Kinesis throttles 'orders' "
+        "(five reads per second and shard, shared by all apps)"
+    ) in warnings[0]
 
 
 async def test_a_page_is_limited_to_a_shards_second(world: World) -> None:
@@ -141,7 +158,9 @@ async def test_a_page_is_limited_to_a_shards_second(world: World) -> None:
     assert all(150 <= limit <= 300 for limit in limits[1:])
 
 
-async def test_a_reader_takes_its_part_of_a_shared_shard(world: World) -> None:
+async def test_a_reader_takes_its_part_of_a_shard_that_four_apps_read(
+    world: World,
+) -> None:
     desk = ReaderDesk(world)
     desk.stream.apps = 4
     desk.start()

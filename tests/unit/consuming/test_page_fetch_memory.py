@@ -169,7 +169,9 @@ async def test_pieces_come_before_answers_that_wait_for_room(world: World) -> No
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-async def test_an_opener_that_gives_up_is_passed(world: World, at_once: bool) -> None:
+async def test_an_opener_that_gives_up_lets_the_next_one_open(
+    world: World, at_once: bool
+) -> None:
     buffer = PrefetchBuffer(100)
     owned = hold()
     held = await reserved(buffer, 100)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kinesumer.consuming.owned_shard import OwnedShard
-from kinesumer.consuming.prefetch import FetchedBatch, PrefetchBuffer
+from kinesumer.consuming.prefetch import FetchedBatch, OpenedStep, PrefetchBuffer
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES, Record, memory_size
+from kinesumer.testing.simulation.event_loop import VirtualLoop
 from tests.support.steps import steps
 from tests.support.world import World, batch_of, hold
 
@@ -68,7 +72,7 @@ async def test_a_reader_that_gives_up_lets_the_next_through(world: World) -> Non
 
 
 @pytest.mark.parametrize("is_served", [True, False])
-async def test_a_cancelled_reader_leaves_its_bytes(
+async def test_a_cancelled_reader_leaves_its_bytes_to_the_next(
     world: World, is_served: bool
 ) -> None:
     """A revoked shard's reader is cancelled before or after bytes become free."""
@@ -86,7 +90,9 @@ async def test_a_cancelled_reader_leaves_its_bytes(
     assert buffer.used == 80
 
 
-async def test_a_release_examines_none_that_awaits_the_window(world: World) -> None:
+async def test_a_release_examines_no_reader_that_waits_for_the_window(
+    world: World,
+) -> None:
     found = []
     for count in (10, 1000):
         buffer = PrefetchBuffer(64 << 20)
@@ -106,7 +112,9 @@ async def test_a_release_examines_none_that_awaits_the_window(world: World) -> N
     assert found[0] == found[1]
 
 
-async def test_a_receiver_waits_and_gets_batches_in_order(world: World) -> None:
+async def test_a_receiver_waits_for_batches_and_gets_them_in_order(
+    world: World,
+) -> None:
     buffer, owned = PrefetchBuffer(1000), hold()
     first, second = batch_of(owned, 1), batch_of(owned, 2)
     waiting = world.loop.create_task(buffer.get())
@@ -151,6 +159,33 @@ async def test_dropping_a_shard_frees_only_its_bytes(world: World) -> None:
     assert await buffer.get() is batches[1]
 
 
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(1, 100), st.booleans()), max_size=12))
+def test_the_budget_is_never_exceeded_and_never_leaks(
+    askers: list[tuple[int, bool]],
+) -> None:
+    async def work(buffer: PrefetchBuffer, size: int, hold_for: float) -> None:
+        await buffer.reserve(size)
+        try:
+            assert buffer.used <= 100
+            await asyncio.sleep(hold_for)
+        finally:
+            buffer.release(size)
+
+    async def main(loop: VirtualLoop) -> None:
+        buffer = PrefetchBuffer(100)
+        tasks = [loop.create_task(work(buffer, size, size % 7)) for size, _ in askers]
+        await asyncio.sleep(1)
+        for task, (_, gives_up) in zip(tasks, askers, strict=True):
+            if gives_up:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert buffer.used == 0
+
+    loop = VirtualLoop(Random(0))
+    loop.run(main(loop))
+
+
 async def test_shards_with_bytes_leave_a_quarter_to_the_others(world: World) -> None:
     buffer, slow, other = PrefetchBuffer(100), hold(), hold()
     waiting = fill(world, buffer, slow, 30)
@@ -169,6 +204,29 @@ async def test_shards_with_bytes_leave_a_quarter_to_the_others(world: World) -> 
     waiting.cancel()
     buffer.drop(slow)
     assert slow.buffered == buffer.used == 0
+
+
+async def test_opened_aggregates_get_free_memory_before_new_pages(
+    world: World,
+) -> None:
+    buffer, owned, other = PrefetchBuffer(100), hold(), hold()
+    await buffer.reserve(60)
+    buffer.put(batch_of(owned, 1, size=60))
+    await buffer.reserve(40)
+    opening = world.loop.create_task(
+        buffer.open(other, iter([OpenedStep([batch_of(other, 2, size=60)], 0, 0)]))
+    )
+    reading = ask(world, buffer, 10)
+    await asyncio.sleep(1)
+    assert not opening.done()
+    await buffer.get()
+    buffer.give_back(owned, 60)
+    await opening
+    await asyncio.sleep(1)
+    assert not reading.done()
+    assert buffer.used == 100
+    buffer.release(40)
+    await reading
 
 
 def fill(

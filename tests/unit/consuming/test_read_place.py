@@ -176,7 +176,9 @@ async def test_a_shard_that_expired_after_its_tip_was_seen_is_known_to_be_whole(
     assert "lost" not in caplog.text
 
 
-async def test_reads_without_a_key_are_slow_and_an_incident(world: World) -> None:
+async def test_reads_without_a_usable_key_become_slow_and_are_an_incident(
+    world: World,
+) -> None:
     world.put("a")
     desk = ReaderDesk(world)
     disabled = KeyUnavailableError("KMSDisabledException")

@@ -45,7 +45,9 @@ async def test_a_closed_shard_ends_with_its_children(world: World) -> None:
 
 
 @pytest.mark.parametrize("held_seconds", [0.0, 30.0])
-async def test_a_shard_is_read_every_200_ms(world: World, held_seconds: float) -> None:
+async def test_a_shard_is_read_five_times_a_second(
+    world: World, held_seconds: float
+) -> None:
     world.put(*map(str, range(50)))
     desk = ReaderDesk(world, max_records_per_read=1)
     # The loop's clock counts time as if user code had blocked the event loop.
@@ -124,7 +126,9 @@ async def test_a_shard_of_a_recreated_stream_is_fatal(world: World) -> None:
 @pytest.mark.parametrize(
     "error", [ExpiredIteratorError("too old"), SourceUnavailableError("timed out")]
 )
-async def test_a_recreated_stream_is_not_read(world: World, error: Exception) -> None:
+async def test_no_record_of_a_recreated_stream_is_read(
+    world: World, error: Exception
+) -> None:
     desk = read_shard(world)
     await asyncio.sleep(10)
     world.kinesis.delete_stream("orders")
@@ -287,7 +291,9 @@ async def test_a_position_that_is_the_ending_number_ends_the_shard(
     assert children(desk) == [low, high]
 
 
-async def test_a_refused_position_waits_for_a_complete_listing(world: World) -> None:
+async def test_a_refused_position_waits_for_a_listing_with_its_shard(
+    world: World,
+) -> None:
     world.put("a")
     low, high = world.kinesis.split("orders", SHARD)
     desk = read_shard(world, position=Position(ending_number(world)))

@@ -22,7 +22,8 @@ async def test_slow_user_code_and_commits_between_deaths_add_no_deaths(
 ) -> None:
     texts = numbered(40)
     world.put(*texts[:30], "bad", *texts[30:])
-    fleet = DyingFleet(world, {"bad"}, delay_seconds)
+    fleet = DyingFleet(world)
+    fleet.deadly, fleet.delay_seconds = {"bad"}, delay_seconds
     await fleet.until_stopped()
     assert fleet.deaths == ["bad"] * 5
     assert {*fleet.seen} == {*texts[:30]}
@@ -39,7 +40,8 @@ async def test_only_deadly_records_of_several_shards_become_dead_letters(
         bad = ["bad-a"] * (number == 150) + ["bad-b"] * (number == 303)
         world.put(*bad, text, hash_key=number % 8 * (HASH_KEYS // 8))
     runs = {"dead_letters": "file:letters", "concurrency": concurrency}
-    fleet = DyingFleet(world, {"bad-a", "bad-b"}, 0.02, runs=runs)
+    fleet = DyingFleet(world, runs=runs)
+    fleet.deadly, fleet.delay_seconds = {"bad-a", "bad-b"}, 0.02
     await fleet.until_done(*texts)
     await asyncio.sleep(60)
     assert sorted(fleet.letters) == ["bad-a", "bad-b"]
@@ -53,7 +55,8 @@ async def test_other_shards_go_on_and_their_isolation_ends(world: World) -> None
     for number, text in enumerate(texts):
         world.put(text, hash_key=number % 6 * (HASH_KEYS // 6))
     world.put("bad")
-    fleet = DyingFleet(world, {"bad"})
+    fleet = DyingFleet(world)
+    fleet.deadly = {"bad"}
     await fleet.until_stopped()
     await fleet.until_done(*texts)
     await asyncio.sleep(200)
@@ -67,14 +70,18 @@ async def test_a_record_of_an_aggregate_is_named_alone(world: World) -> None:
     texts = ["a", "b", "bad", "c"]
     entries = [Entry(text.encode(), "key", "0") for text in texts]
     world.kinesis.put("orders", aggregate(entries), "key", 0)
-    fleet = DyingFleet(world, {"bad"}, runs={"dead_letters": "file:letters"})
+    fleet = DyingFleet(world, runs={"dead_letters": "file:letters"})
+    fleet.deadly = {"bad"}
     await fleet.until_done("a", "b", "c")
     assert (fleet.deaths, fleet.letters) == (["bad"] * 5, ["bad"])
 
 
-async def test_isolation_ends_at_the_first_later_record(world: World) -> None:
+async def test_isolation_ends_at_the_first_record_after_the_deaths(
+    world: World,
+) -> None:
     world.put(*numbered(50), "bad")
-    fleet = DyingFleet(world, {"bad"})
+    fleet = DyingFleet(world)
+    fleet.deadly = {"bad"}
     await world.until(lambda: len(fleet.deaths) == 3, 200)
     fleet.deadly = set()
     await fleet.until_done("bad")
@@ -89,17 +96,21 @@ async def test_isolation_ends_at_the_first_later_record(world: World) -> None:
 
 async def test_isolation_of_a_shard_without_new_records_ends(world: World) -> None:
     world.put("bad")
-    fleet = DyingFleet(world, {"bad"})
+    fleet = DyingFleet(world)
+    fleet.deadly = {"bad"}
     await world.until(lambda: len(fleet.deaths) == 3, 200)
     fleet.deadly = set()
     await fleet.until_done("bad")
     await world.until(lambda: not fleet.row().deaths.counted, 200)
 
 
-async def test_user_code_may_ack_records_together(world: World) -> None:
+async def test_user_code_that_acks_records_together_is_not_blocked(
+    world: World,
+) -> None:
     texts = numbered(20)
     world.put(*texts, "bad", "next")
-    fleet = DyingFleet(world, {"bad"}, commit="manual")
+    fleet = DyingFleet(world, commit="manual")
+    fleet.deadly = {"bad"}
     await world.until(lambda: len(fleet.deaths) == 4, 600)
     # User code acknowledges nothing, so the deaths name the records that it had.
     await fleet.until_stopped()
@@ -119,7 +130,8 @@ async def test_with_manual_commits_only_the_deadly_record_is_named(
     for number, text in enumerate(numbered(45)):
         world.put(text, hash_key=number % 9 * (HASH_KEYS // 9))
     world.put("bad", "next")
-    fleet = DyingFleet(world, {"bad"}, delay_seconds, commit="manual")
+    fleet = DyingFleet(world, commit="manual")
+    fleet.deadly, fleet.delay_seconds = {"bad"}, delay_seconds
     await fleet.until_stopped()
     assert len(fleet.deaths) == 5
     log = world.kinesis.stream("orders").shards[P].log
@@ -132,7 +144,8 @@ async def test_with_manual_commits_only_the_deadly_record_is_named(
 
 async def test_a_note_that_arrives_late_changes_nothing(world: World) -> None:
     world.put(*numbered(20), "bad")
-    fleet = DyingFleet(world, {"bad"})
+    fleet = DyingFleet(world)
+    fleet.deadly = {"bad"}
     old: list[Write] = []
 
     def remember(write: Write, _before: Row | None, after: Row | None) -> None:
@@ -146,9 +159,12 @@ async def test_a_note_that_arrives_late_changes_nothing(world: World) -> None:
     assert fleet.deaths == ["bad"] * 5
 
 
-async def test_an_unacknowledged_record_is_a_suspect_for_a_turn(world: World) -> None:
+async def test_an_unacknowledged_record_is_no_suspect_once_others_are_handed_out(
+    world: World,
+) -> None:
     world.put("bad")
-    fleet = DyingFleet(world, {"bad"}, commit="manual")
+    fleet = DyingFleet(world, commit="manual")
+    fleet.deadly = {"bad"}
     await world.until(lambda: len(fleet.deaths) == 3, 200)
     fleet.deadly = set()
     await fleet.until_done("bad")

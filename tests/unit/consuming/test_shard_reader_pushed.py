@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from kinesumer.consuming.shard_reader import PUSHED_SLACK_SECONDS
@@ -126,10 +127,21 @@ async def test_a_broken_subscription_begins_after_the_last_record(world: World) 
     assert desk.source.iterators[-1] == (SHARD, Position(last))
 
 
+async def test_renewals_that_fail_are_tried_more_and_more_slowly(world: World) -> None:
+    desk = subscribe(world)
+    desk.source.errors.extend(SourceUnavailableError("refused") for _ in range(8))
+    world.put("a")
+    assert await desk.read(1) == ["a"]
+    gaps = [after - before for before, after in pairwise(desk.source.reads)]
+    assert sum(gaps[4:8]) > sum(gaps[:4])
+
+
 # --- the end of a reader ---
 
 
-async def test_the_loss_of_a_shard_ends_the_subscription(world: World) -> None:
+async def test_a_reader_that_loses_its_shard_ends_the_subscription(
+    world: World,
+) -> None:
     # Otherwise it would go on for minutes, and AWS would count what it sends.
     desk = subscribe(world)
     world.put("a")
@@ -143,7 +155,9 @@ async def test_the_loss_of_a_shard_ends_the_subscription(world: World) -> None:
     assert desk.texts == ["a"]
 
 
-async def test_the_end_of_a_shard_ends_the_subscription(world: World) -> None:
+async def test_a_reader_that_ends_its_shard_ends_the_subscription(
+    world: World,
+) -> None:
     world.put("a")
     low, high = world.kinesis.split("orders", SHARD)
     desk = subscribe(world)
@@ -154,7 +168,9 @@ async def test_the_end_of_a_shard_ends_the_subscription(world: World) -> None:
     assert released(desk) == [SHARD]
 
 
-async def test_an_event_may_have_waited_for_a_subscriptions_time(world: World) -> None:
+async def test_an_event_may_have_waited_as_long_as_a_subscription_lasts(
+    world: World,
+) -> None:
     # What arrived after it was sent must not count as read.
     desk = subscribe(world)
     desk.stream.service_time.observe_date(world.clock.wall(), world.clock.now())

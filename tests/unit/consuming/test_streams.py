@@ -27,7 +27,9 @@ from tests.support.world import ARN, World
         (("orders", "payments"), ["orders", "payments"]),
     ],
 )
-def test_streams_are_names_arns_or_objects(given: Any, names: list[str]) -> None:
+def test_streams_are_names_arns_or_objects_one_or_many(
+    given: Any, names: list[str]
+) -> None:
     assert [stream.name for stream in as_streams(given)] == names
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from typing import Any
 
 import pytest
 
+from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.delivery_protocol import oldest_of
 from kinesumer.consuming.watchdog import InFlightWork
+from kinesumer.coordination.group import GroupConsumer
+from kinesumer.coordination.heartbeat import HeartbeatThread
 from kinesumer.model.records import Page
+from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import Reservation
-from tests.support.clients import Thinking, holding
+from kinesumer.runtime.clock import SystemClock
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from tests.support.clients import Thinking
 from tests.support.faulty import FaultySource
+from tests.support.members import store_thread, thread_context
 from tests.support.world import World
 
 SHARD = "orders shardId-000000000000"
@@ -57,7 +66,8 @@ async def test_a_request_that_is_never_answered_is_reported_and_loses_its_shards
 ) -> None:
     source = HangingSource(world.kinesis.source("orders"))
     world.put("a")
-    client = await holding(world, source=lambda _: source, max_processing_seconds=60)
+    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
+    await world.until(lambda: client.held)
     [owned] = client.group.owned_shards()
     await world.until(lambda: owned.revoked, seconds=90)
     assert owned.lease.dead
@@ -69,11 +79,27 @@ async def test_a_request_that_is_never_answered_is_reported_and_loses_its_shards
     assert "in get_records" in report
 
 
+async def test_a_request_that_hangs_while_user_code_goes_on_is_what_is_reported(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = HangingSource(world.kinesis.source("orders"))
+    source.hangs = False
+    world.put(*map(str, range(40)))
+    client = world.client(
+        "c1", source=lambda _: source, handle=Thinking(7), max_processing_seconds=60
+    )
+    await world.until(lambda: client.seen)
+    source.hangs = True
+    await world.until(lambda: reports(caplog), seconds=90)
+    assert reports(caplog)[0].startswith("the request for records of")
+
+
 async def test_an_outage_of_kinesis_is_no_hang(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = FaultySource(world.kinesis.source("orders"))
-    client = await holding(world, source=lambda _: source, max_processing_seconds=60)
+    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
+    await world.until(lambda: client.held)
     source.down = True
     await asyncio.sleep(300)
     source.down = False
@@ -83,10 +109,51 @@ async def test_an_outage_of_kinesis_is_no_hang(
     assert world.members()["c1"].incarnation == 0
 
 
+async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first plan doesn't wait for other clients.
+    monkeypatch.setattr("kinesumer.coordination.leader.FIRST_PLAN_DELAY_SECONDS", 0.0)
+    clock = SystemClock()
+    kinesis = MemoryKinesis(clock)
+    kinesis.create_stream("orders")
+    kinesis.put("orders", b"a", explicit_hash_key=0)
+
+    async def open_source(stream: Stream) -> Any:
+        return kinesis.source(stream.name)
+
+    def blocks_until_reported() -> None:
+        give_up_at = time.monotonic() + 20
+        while not reports(caplog) and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+
+    async def start() -> None:
+        await group.start("orders", Start.TRIM_HORIZON)
+
+    async with store_thread(MemoryStore(clock)) as thread, asyncio.timeout(40):
+        context = await thread_context(
+            thread, lease_duration_seconds=5.0, max_processing_seconds=0.5
+        )
+        delivery = RecordDelivery(clock, acks_by_asking=True)
+        heartbeat = HeartbeatThread(context, thread)
+        group = GroupConsumer(context, open_source, heartbeat, delivery)
+        async for _ in Records(delivery, start):
+            [owned] = group.owned_shards()
+            blocks_until_reported()
+            break
+        while not owned.revoked:
+            await asyncio.sleep(0.01)
+        await group.stop(wait_for_user=False)
+    report = reports(caplog)[0]
+    assert report.startswith(f"user code at {SHARD} has made no progress")
+    assert "in blocks_until_reported" in report
+
+
 async def test_a_client_that_stops_asking_loses_its_shards(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    left = await holding(world, max_processing_seconds=60)
+    left = world.client("c1", max_processing_seconds=60)
+    await world.until(lambda: left.held)
     left.task.cancel()  # user code stops asking, but the process runs on
     other = world.client("c2")
     world.put("a")
@@ -102,7 +169,8 @@ async def test_a_client_that_stops_asking_loses_its_shards(
 async def test_a_client_that_asks_now_and_then_keeps_its_shards(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = await holding(world, max_processing_seconds=60)
+    client = world.client("c1", max_processing_seconds=60)
+    await world.until(lambda: client.held)
     client.task.cancel()
     for _ in range(4):
         await asyncio.sleep(40)
@@ -114,7 +182,8 @@ async def test_a_client_that_asks_now_and_then_keeps_its_shards(
 
 
 async def test_other_code_that_blocks_the_loop_is_reported(world: World) -> None:
-    client = await holding(world, max_processing_seconds=60)
+    client = world.client("c1", max_processing_seconds=60)
+    await world.until(lambda: client.held)
     loop_clock = client.group.context.loop_clock
 
     def oldest() -> InFlightWork | None:
@@ -141,7 +210,8 @@ async def test_a_request_is_no_hang_while_user_code_holds_the_loop(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = HangingSource(world.kinesis.source("orders"))
-    client = await holding(world, source=lambda _: source, max_processing_seconds=60)
+    client = world.client("c1", source=lambda _: source, max_processing_seconds=60)
+    await world.until(lambda: client.held)
     [owned] = client.group.owned_shards()
     for _ in range(3):
         client.machine.block(50)

@@ -19,7 +19,6 @@ from kinesumer.wire import admin_writes, writes
 from tests.support.clients import (
     Thinking,
     counts,
-    holding,
     numbers,
     reader,
     settled,
@@ -58,7 +57,8 @@ async def test_a_stop_leaves_with_an_unanswered_registration(world: World) -> No
 
 
 async def test_the_last_client_can_leave_too(world: World) -> None:
-    client = await holding(world)
+    client = world.client("c1")
+    await world.until(lambda: client.held)
     await asyncio.wait_for(client.run(client.group.leave()), 0.1)
     await client.task
     await client.stop()
@@ -107,7 +107,8 @@ async def test_user_code_in_a_lost_batch_continues_with_the_next(world: World) -
 
 
 async def test_an_answer_older_than_the_plan_changes_nothing(world: World) -> None:
-    client = await holding(world)
+    client = world.client("c1")
+    await world.until(lambda: client.held)
     old = world.members()["c1"]._replace(range=(), leader_epoch=0, plan_version=0)
     client.group._notify(SessionRenewed(Lease(old.session, 1e9), old))
     await asyncio.sleep(10)
@@ -118,7 +119,8 @@ async def test_an_answer_older_than_the_plan_changes_nothing(world: World) -> No
 async def test_streams_refreshed_between_sessions_are_consumed(world: World) -> None:
     world.kinesis.create_stream("payments")
     store = FaultyStore(world.table)
-    client = await holding(world, store=store)
+    client = world.client("c1", store=store)
+    await world.until(lambda: client.held)
     await world.table.write(writes.fence(APP, world.members()["c1"], "now"))
     await world.until(lambda: store.writes("beat"))
     store.latency = 0.5

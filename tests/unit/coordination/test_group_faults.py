@@ -17,7 +17,7 @@ from kinesumer.errors import (
 from kinesumer.model.records import Page
 from kinesumer.model.streams import StreamInfo
 from kinesumer.ports import Reservation
-from tests.support.clients import Thinking, counts, holding, numbers, settled, spread
+from tests.support.clients import Thinking, counts, numbers, settled, spread
 from tests.support.faulty import FaultySource, FaultyStore
 from tests.support.world import World
 
@@ -28,7 +28,8 @@ P = "shardId-000000000000"
 
 
 async def test_only_the_first_fatal_error_is_raised(world: World) -> None:
-    client = await holding(world)
+    client = world.client("c1")
+    await world.until(lambda: client.held)
 
     async def fail() -> None:
         raise StateStoreMissingError("the first")
@@ -60,7 +61,8 @@ async def test_shards_of_a_client_that_failed_go_to_others(world: World) -> None
 
 async def test_a_record_being_handled_at_a_fatal_error_is_stored(world: World) -> None:
     source = FaultySource(world.kinesis.source("orders"))
-    fails = await holding(world, source=lambda _: source, handle=Thinking(20))
+    fails = world.client("c1", source=lambda _: source, handle=Thinking(20))
+    await world.until(lambda: fails.held)
     world.put("a", "b")
     await world.until(lambda: fails.texts == ["a"])
     source.errors.append(AccessDeniedError("kinesis:GetRecords", "orders"))
@@ -76,7 +78,8 @@ async def test_a_fatal_error_is_raised_while_the_store_is_down(
 ) -> None:
     source = FaultySource(world.kinesis.source("orders"))
     store = FaultyStore(world.table)
-    fails = await holding(world, source=lambda _: source, store=store)
+    fails = world.client("c1", source=lambda _: source, store=store)
+    await world.until(lambda: fails.held)
     store.down = True
     source.errors.append(AccessDeniedError("kinesis:GetRecords", "orders"))
     with pytest.raises(AccessDeniedError):
@@ -94,7 +97,8 @@ async def test_a_fatal_error_is_raised_while_the_store_is_down(
 
 async def test_refresh_adds_and_removes_streams(world: World) -> None:
     world.kinesis.create_stream("payments", 2)
-    client = await holding(world)
+    client = world.client("c1")
+    await world.until(lambda: client.held)
     await client.run(client.group.refresh(["orders", "payments"]))
     spread(world, "a", stream="payments")
     await world.until(lambda: "a" in client.texts)
@@ -156,7 +160,8 @@ def made_anew(world: World) -> None:
 
 
 async def test_a_new_client_claims_no_shard_of_a_recreated_stream(world: World) -> None:
-    first = await holding(world)
+    first = world.client("c1")
+    await world.until(lambda: first.held)
     await first.stop()
     await asyncio.sleep(1)
     made_anew(world)
@@ -189,7 +194,8 @@ def deleted(world: World) -> None:
 async def test_a_fatal_error_ends_the_iteration_with_its_reason(
     world: World, happens: Any, error: type[Exception]
 ) -> None:
-    client = await holding(world)
+    client = world.client("c1")
+    await world.until(lambda: client.held)
     await asyncio.sleep(1)
     happens(world)
     await asyncio.wait([client.task], timeout=60)

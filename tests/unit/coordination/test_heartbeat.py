@@ -46,7 +46,9 @@ async def test_a_client_registers_its_commit_interval(world: World) -> None:
     assert (await body.registered()).commit_ms == 500
 
 
-async def test_a_change_of_fan_out_is_written_by_a_heartbeat(world: World) -> None:
+async def test_a_change_of_fan_out_is_written_with_the_next_heartbeat(
+    world: World,
+) -> None:
     body = await registered(world)
     await asyncio.sleep(10)
     sent = len(body.store.sent)
@@ -65,7 +67,9 @@ async def test_a_change_of_fan_out_is_written_by_a_heartbeat(world: World) -> No
     assert all("beat" in write.set for write in body.store.sent[sent:])
 
 
-async def test_incidents_are_written_until_they_end(world: World) -> None:
+async def test_incidents_are_written_with_heartbeats_until_they_end(
+    world: World,
+) -> None:
     body = await registered(world)
     incidents = body.context.incidents
     await asyncio.sleep(10)
@@ -158,7 +162,9 @@ async def test_a_lost_answer_to_the_registration_is_found_out(world: World) -> N
     assert body.lease.deadline == pytest.approx(sent + TRUSTED, abs=0.3)
 
 
-async def test_a_registration_fenced_at_once_is_repeated(world: World) -> None:
+async def test_a_registration_fenced_before_its_answer_is_repeated(
+    world: World,
+) -> None:
     body = Body(world)
     body.store.spoil("unanswered", "session")
     await world.until(lambda: world.members())
@@ -168,7 +174,9 @@ async def test_a_registration_fenced_at_once_is_repeated(world: World) -> None:
     assert body.lease.session == body.row.session
 
 
-async def test_a_fenced_client_registers_with_the_last_streams(world: World) -> None:
+async def test_a_fenced_client_registers_again_with_the_streams_set_last(
+    world: World,
+) -> None:
     body = await registered(world)
     row, lease = body.row, body.lease
     body.heartbeater.set_streams(frozenset({"arn:other"}))
@@ -343,7 +351,9 @@ async def waiting_among(world: World, others: int) -> Body:
     return body
 
 
-async def test_a_fleet_without_a_plan_keeps_within_its_beats(world: World) -> None:
+async def test_a_fleet_that_waits_for_its_first_plan_keeps_within_its_beats(
+    world: World,
+) -> None:
     others = 149
     body = await waiting_among(world, others)
     first, began = body.row.beat, world.clock.now()
@@ -360,7 +370,9 @@ async def test_clients_that_wait_do_not_beat_in_step(world: World) -> None:
 
 
 @pytest.mark.parametrize("clients", [500, 5000])
-async def test_heartbeats_keep_to_the_rows_lease(world: World, clients: int) -> None:
+async def test_heartbeats_keep_to_the_lease_in_the_row(
+    world: World, clients: int
+) -> None:
     body = await registered(world)
     await body.change(clients=clients)
     stated = body.row.lease_ms

@@ -60,7 +60,9 @@ async def test_the_next_owner_delivers_what_was_only_fetched(world: World) -> No
 
 
 @pytest.mark.parametrize("how", ["lost", "unanswered", "throttled"])
-async def test_a_release_without_an_answer_is_settled(world: World, how: str) -> None:
+async def test_a_release_whose_answer_is_lost_is_settled(
+    world: World, how: str
+) -> None:
     owner = await own(world, "a")
     owner.store.spoil(how, "owner")
     owner.plan((), version=2)
@@ -96,7 +98,9 @@ async def test_a_release_of_a_shard_taken_over_reports_the_loss(world: World) ->
 
 
 @pytest.mark.parametrize("texts", ["", "a"])
-async def test_a_dropped_shard_is_lost_if_not_stored(world: World, texts: str) -> None:
+async def test_a_dropped_shard_is_lost_if_its_position_is_not_stored(
+    world: World, texts: str
+) -> None:
     owner = await own(world)
     world.put(*texts)
     await world.until(lambda: owner.texts == [*texts])
@@ -192,7 +196,8 @@ async def test_five_deaths_name_the_record_and_its_shard_stops(
     world: World, before: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.put(*numbered(before))
-    fleet = DyingFleet(world, {"bad"})
+    fleet = DyingFleet(world)
+    fleet.deadly = {"bad"}
     await fleet.until_done(*numbered(before))
     world.put("bad", "next")
     await fleet.until_stopped()
@@ -201,9 +206,12 @@ async def test_five_deaths_name_the_record_and_its_shard_stops(
     assert "killed the processes that received it; the shard stops" in caplog.text
 
 
-async def test_a_stopped_shard_goes_on_after_a_seek(world: World) -> None:
+async def test_a_stopped_shard_goes_on_after_a_seek_past_the_record(
+    world: World,
+) -> None:
     world.put("bad", "next")
-    fleet = DyingFleet(world, {"bad"})
+    fleet = DyingFleet(world)
+    fleet.deadly = {"bad"}
     await fleet.until_stopped()
     poison = fleet.row().poison
     assert poison is not None
@@ -214,10 +222,13 @@ async def test_a_stopped_shard_goes_on_after_a_seek(world: World) -> None:
     assert len(fleet.deaths) == 5
 
 
-async def test_the_deadly_record_becomes_a_dead_letter(world: World) -> None:
+async def test_the_record_becomes_a_dead_letter_if_there_is_a_target(
+    world: World,
+) -> None:
     texts = numbered(20)
     world.put(*texts[:10], "bad", *texts[10:])
-    fleet = DyingFleet(world, {"bad"}, runs={"dead_letters": "file:letters"})
+    fleet = DyingFleet(world, runs={"dead_letters": "file:letters"})
+    fleet.deadly = {"bad"}
     await fleet.until_done(*texts)
     assert (fleet.deaths, fleet.letters) == (["bad"] * 5, ["bad"])
     await world.until(lambda: not fleet.row().deaths.counted, 200)
@@ -225,7 +236,9 @@ async def test_the_deadly_record_becomes_a_dead_letter(world: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-async def test_random_deaths_isolate_no_busy_shard(world: World, seed: int) -> None:
+async def test_random_deaths_isolate_no_shard_with_traffic(
+    world: World, seed: int
+) -> None:
     world.kinesis.create_stream("orders", 4)
     fleet, draw, texts = DyingFleet(world), Random(seed), numbered(1500)
     for number, text in enumerate(texts):

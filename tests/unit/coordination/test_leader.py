@@ -98,6 +98,22 @@ async def test_a_missing_member_gets_no_range_before_it_is_dead(world: World) ->
     assert shares(world)["c1"] > 0
 
 
+async def test_many_splits_move_shards_but_one_does_not(world: World) -> None:
+    fleet = await fleet_of(world, "c1", shards=2)
+    seat = await sit(fleet, "c0")
+    await asyncio.sleep(5)
+    opened = world.open(world.kinesis.source("orders"))
+    for splits, moves in ((1, False), (4, True)):
+        version = leader_row(world).plan_version
+        for _ in range(splits):
+            lowest = world.kinesis.stream("orders").open[0].shard.shard_id
+            world.kinesis.split("orders", lowest)
+        await sync_shards(seat.world.context(), opened)
+        seat.leader.shards_changed()
+        await asyncio.sleep(10)
+        assert (leader_row(world).plan_version > version) is moves
+
+
 async def test_splits_of_a_stream_synced_by_others_move_shards(world: World) -> None:
     fleet = await fleet_of(world)
     other = await lay_baseline(world, 1, "payments")
@@ -225,7 +241,9 @@ async def test_reports_explain_a_plan_as_its_leader_does(
     assert f"of 2 clients: {plan.reasons[0]}" in caplog.text
 
 
-async def test_the_leaders_row_tells_the_assignor_and_the_time(world: World) -> None:
+async def test_the_leaders_row_tells_by_which_assignor_and_when_it_planned(
+    world: World,
+) -> None:
     await balanced(world, rebalance_interval_seconds=30)
     row = leader_row(world)
     assert (row.assignor, row.rebalance_ms) == ("load", 30_000)

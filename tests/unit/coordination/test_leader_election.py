@@ -61,6 +61,15 @@ async def test_a_standby_lets_those_of_lower_index_lead_first(world: World) -> N
     assert (second.leads, third.leads) == (True, False)
 
 
+async def test_a_lower_id_that_joins_does_not_take_the_lead(world: World) -> None:
+    fleet = await fleet_of(world)
+    leader = await sit(fleet, "c5")
+    await asyncio.sleep(5)
+    newcomer = await sit(fleet, "c0")
+    await asyncio.sleep(60)
+    assert (leader.leads, newcomer.leads) == (True, False)
+
+
 async def test_clients_beyond_the_standbys_read_only_the_leader(world: World) -> None:
     fleet = await fleet_of(world, "c1", "c2")
     leader = await sit(fleet, "c0")
@@ -78,7 +87,9 @@ async def test_clients_beyond_the_standbys_read_only_the_leader(world: World) ->
     assert last.leads
 
 
-async def test_successors_of_a_dead_fleet_lead_and_fence_soon(world: World) -> None:
+async def test_the_successors_of_a_large_fleet_that_died_lead_and_fence_soon(
+    world: World,
+) -> None:
     fleet = await fleet_of(world, *(f"c{n:02}" for n in range(60)))
     old = await sit(fleet, "b")
     await asyncio.sleep(5)

@@ -38,7 +38,9 @@ async def test_a_shard_that_is_not_ready_is_waited_for(world: World) -> None:
     await owner.owns(P, seconds=0.3)
 
 
-async def test_a_plan_that_arrives_during_a_poll_is_applied(world: World) -> None:
+async def test_a_plan_that_arrives_during_a_poll_is_applied_at_once(
+    world: World,
+) -> None:
     world.kinesis.create_stream("orders", 2)
     owner = await Owner(world).begin()
     await change(world, P, ready=False)

@@ -38,7 +38,9 @@ def notice(owner: Owner) -> None:
 
 
 @pytest.mark.parametrize("key", [EVERYTHING, STREAM, SHARD])
-async def test_a_notice_of_a_pause_or_its_end_is_heeded(world: World, key: Key) -> None:
+async def test_a_notice_of_a_pause_releases_and_one_of_its_end_claims(
+    world: World, key: Key
+) -> None:
     owner = await own(world, "a")
     await mark(world, key)
     notice(owner)

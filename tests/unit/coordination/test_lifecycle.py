@@ -141,7 +141,9 @@ async def test_a_live_go_fleet_under_the_same_app_is_refused(world: World) -> No
             await consume(client, 1)
 
 
-async def test_requests_may_be_repeated_during_the_start(world: World) -> None:
+async def test_requests_with_a_timeout_may_be_repeated_during_the_start(
+    world: World,
+) -> None:
     world.put("a")
     async with InMemory(world) as client:
         records = client.consume("orders", start=OLDEST)
@@ -162,7 +164,9 @@ async def test_a_cancelled_start_leaves_nothing_behind(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", ["asks", "returns", "fails"])
-async def test_leaving_waits_for_a_task_with_a_record(world: World, end: str) -> None:
+async def test_leaving_waits_while_another_task_has_the_record(
+    world: World, end: str
+) -> None:
     async def work(records: Records) -> None:
         await asyncio.wait_for(anext(records), 60)
         got.set()

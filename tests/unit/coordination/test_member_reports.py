@@ -28,7 +28,7 @@ from kinesumer.wire.reports import (
     read_loads,
     row_bytes,
 )
-from tests.support.clients import counts, holding, numbers, settled, spread
+from tests.support.clients import counts, numbers, settled, spread
 from tests.support.faulty import FaultySource
 from tests.support.world import SHARD, Client, World, hold
 
@@ -247,7 +247,8 @@ async def test_time_in_which_user_code_held_the_loop_is_no_evidence(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = BadRoute(world.kinesis.source("orders"))
-    client = await holding(world, source=lambda _: source)
+    client = world.client("c1", source=lambda _: source)
+    await world.until(lambda: client.held)
     source.works = False
     await asyncio.sleep(1)  # a read is under way
     client.machine.block(40)

@@ -55,7 +55,9 @@ async def test_shards_that_are_read_in_isolation_are_counted(world: World) -> No
     assert client.group.read_gauges().streams[0].isolated_leases == 1
 
 
-async def test_the_leader_syncs_all_streams_and_others_a_part(world: World) -> None:
+async def test_the_leader_syncs_all_streams_and_others_those_of_their_plan(
+    world: World,
+) -> None:
     clients = await sharing(world, "c1", "c2", shards=4)
     for client in clients:
         session = client.group.session
@@ -129,6 +131,24 @@ async def test_cancelling_by_anyio_leaves_in_order_too(world: World) -> None:
     assert world.members()["c1"].dead
 
 
+async def test_leaving_from_beside_the_loop_waits_for_the_handler(world: World) -> None:
+    world.put("a", "b")
+    client = InMemory(world)
+    await client.__aenter__()
+
+    async def work() -> None:
+        async for _ in client.consume("orders", start=OLDEST):
+            await asyncio.sleep(20)
+
+    task = world.loop.create_task(work())
+    await asyncio.sleep(5)
+    began = world.clock.now()
+    await client.__aexit__(None, None, None)
+    assert 10 < world.clock.now() - began < 20
+    assert shard(world).position == place(world, 0)
+    await task
+
+
 @pytest.mark.parametrize("error", [CommitTimeoutError, ZeroDivisionError])
 async def test_leaving_while_the_store_is_down_says_so_in_time(
     world: World, caplog: pytest.LogCaptureFixture, error: type[Exception]
@@ -197,3 +217,12 @@ async def test_run_raises_its_reason_though_the_store_is_down(world: World) -> N
             await client.run(
                 "orders", fail, start=OLDEST, retries=RetryPolicy(max_attempts=1)
             )
+
+
+async def test_a_run_that_never_started_registers_nothing(world: World) -> None:
+    async def take(_: Record) -> None: ...
+
+    async with InMemory(world) as client:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.run("orders", take), 0.1)
+    assert world.members() == {}

@@ -117,7 +117,9 @@ async def test_a_lost_answer_anywhere_in_the_end_is_settled(
     assert owner.coordinator.shards.lost == set()
 
 
-async def test_an_end_that_is_refused_readies_no_child(world: World) -> None:
+async def test_an_end_that_another_owner_prevents_readies_no_child(
+    world: World,
+) -> None:
     owner = await own(world)
     owner.finishes = False
     world.put("a")

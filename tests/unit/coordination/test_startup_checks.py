@@ -58,7 +58,9 @@ async def go_client(world: World, name: str, last_update: str) -> None:
     )
 
 
-async def test_live_go_clients_are_named_and_dead_ones_ignored(world: World) -> None:
+async def test_live_go_clients_are_named_and_dead_ones_are_no_obstacle(
+    world: World,
+) -> None:
     now = world.clock.wall()
     await go_client(world, "go-3", rows.timestamp_text(now - 61))
     await require_no_go_clients(world.context())

@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 
 from kinesumer.coordination.heartbeat import Heartbeater, HeartbeatThread
-from kinesumer.coordination.membership import Event, Failed
+from kinesumer.coordination.membership import Event, Failed, SessionRenewed
 from kinesumer.coordination.state_store import (
     PARALLEL_WRITES,
     PacedStore,
@@ -30,7 +30,6 @@ from kinesumer.ports import AllOf, StateStore, Write, WriteResult
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.memory import MemoryStore
-from tests.support.clock import until
 from tests.support.faulty import FaultyStore
 from tests.support.members import store_thread, thread_context
 from tests.support.world import World
@@ -266,16 +265,36 @@ def make(context: ClientContext, notify: Callable[[Event], None]) -> Heartbeater
     )
 
 
+class Events:
+    """The events of a heartbeater, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[Event] = []
+        self._changed = asyncio.Event()
+
+    def take(self, event: Event) -> None:
+        self.seen.append(event)
+        self._changed.set()
+
+    async def until(self, kind: type[Event]) -> Event:
+        """Return the first event of a kind; wait for it if there is none yet."""
+        async with asyncio.timeout(10):
+            while not any(isinstance(event, kind) for event in self.seen):
+                self._changed.clear()
+                await self._changed.wait()
+        return next(event for event in self.seen if isinstance(event, kind))
+
+
 def beats(store: MemoryStore) -> object:
     [row] = store.rows("member#app")
     return row["beat"]
 
 
 async def test_it_registers_and_sends_no_beat_after_stop() -> None:
-    store, events = MemoryStore(SystemClock()), list[Event]()
+    store, events = MemoryStore(SystemClock()), Events()
     async with running(store) as heart:
-        heart.start(make, events.append)
-        await until(lambda: events)
+        heart.start(make, events.take)
+        await events.until(SessionRenewed)
         await heart.stop()
         last = beats(store)
         await asyncio.sleep(0.3)
@@ -293,12 +312,11 @@ async def test_it_ends_even_if_it_is_stopped_before_it_got_anywhere() -> None:
 
 
 async def test_the_end_of_its_thread_is_reported() -> None:
-    events: list[Event] = []
+    events = Events()
     async with running(MemoryStore(SystemClock())) as heart:
-        heart.start(make, events.append)
-        await until(lambda: events)
-    await until(lambda: isinstance(events[-1], Failed))
-    failed = events[-1]
+        heart.start(make, events.take)
+        await events.until(SessionRenewed)
+    failed = await events.until(Failed)
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, StoreThreadEndedError)
     await heart.stop()

@@ -113,7 +113,9 @@ def test_an_annotation_that_was_evaluated_is_read_as_well() -> None:
 
 @pytest.mark.parametrize("batch", [True, False])
 @pytest.mark.parametrize("handler", [of_record, nothing_said, lambda item: None, print])
-def test_an_argument_replaces_the_annotation(handler: Any, *, batch: bool) -> None:
+def test_an_argument_says_it_in_place_of_the_annotation(
+    handler: Any, *, batch: bool
+) -> None:
     assert read_function(handler, batch).takes_batches is batch
 
 
@@ -133,7 +135,9 @@ def test_an_argument_replaces_the_annotation(handler: Any, *, batch: bool) -> No
         ("handle", "handler='handle' must be a function"),
     ],
 )
-def test_what_takes_no_record_or_batch_is_refused(handler: Any, why: str) -> None:
+def test_what_cannot_be_called_with_a_record_or_a_batch_is_refused(
+    handler: Any, why: str
+) -> None:
     with pytest.raises(ConfigurationError, match=why):
         read_function(handler, None)
 
@@ -146,14 +150,18 @@ class AsyncHook(Middleware):
     ("wrong", "why"),
     [
         ({"on_failure": "dead-letter"}, "needs a target"),
+        ({"dead_letters": "nowhere"}, "'nowhere' isn't a dead-letter target"),
         (
             {"dead_letters": "file:x", "on_failure": "stop-shard"},
             "has no effect with on_failure='stop-shard'",
         ),
+        ({"middleware": [print]}, "must be a kinesumer.Middleware"),
         ({"middleware": Middleware()}, "isn't a list: write middleware="),
     ],
 )
-def test_arguments_without_effect_are_refused(wrong: dict[str, Any], why: str) -> None:
+def test_arguments_that_cannot_work_are_refused(
+    wrong: dict[str, Any], why: str
+) -> None:
     with pytest.raises(ConfigurationError, match=why):
         read_run_options(of_record, **wrong)
 
@@ -271,7 +279,9 @@ async def test_the_first_of_several_hooks_is_the_outermost(
     assert said == [*expected, f"inner {end}", f"outer {end}"]
 
 
-async def test_hooks_see_each_try_and_their_errors_are_failures(world: World) -> None:
+async def test_hooks_see_each_try_and_what_they_raise_is_a_failure(
+    world: World,
+) -> None:
     said: list[str] = []
 
     class Refusing(Notes):
@@ -296,3 +306,10 @@ async def test_hooks_see_each_try_and_their_errors_are_failures(world: World) ->
         "handler 2",
         "a after",
     ]
+
+
+def test_hooks_that_do_nothing_are_fine() -> None:
+    def handle(_: Record) -> None: ...
+
+    options = read_run_options(handle, batch=False, middleware=[Middleware()])
+    assert options.function.call(None) is None

@@ -10,6 +10,7 @@ from itertools import groupby
 import pytest
 
 from kinesumer import Batch, Record
+from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.invokers import Gate
 from kinesumer.testing.kinesis.streams import AUTO
 from tests.support.handler_client import RealTimeClient, Runner, committed, ignore
@@ -60,7 +61,18 @@ async def test_keys_are_handled_side_by_side_and_each_in_order(world: World) -> 
     assert keys.of("b") == ["1", "2"]
 
 
-async def test_a_slow_key_holds_up_the_checkpoint_only(world: World) -> None:
+async def test_records_without_a_key_are_handled_side_by_side(world: World) -> None:
+    keys = Keys()
+    put(world, *(f" {number}" for number in range(6)), "a 1", "a 2")
+    Runner(world, keys.record, concurrency=3)
+    await world.until(lambda: len(keys.done) == 8)
+    assert keys.most == 3
+    assert keys.of("a") == ["1", "2"]
+
+
+async def test_a_slow_key_holds_nobody_up_and_the_checkpoint_waits_for_it(
+    world: World,
+) -> None:
     keys = Keys()
     keys.slow = {"b 1": 200.0}
     put(world, "a 1", "b 1", "a 2", "c 1", "b 2", "a 3")
@@ -73,6 +85,45 @@ async def test_a_slow_key_holds_up_the_checkpoint_only(world: World) -> None:
     await world.until(lambda: committed(world) == 9, seconds=600)
     assert keys.of("b") == ["1", "2", "3"]
     assert runner.group.buffer.used < 200_000
+
+
+async def test_a_handler_slow_with_one_record_leaves_the_rest_to_the_others(
+    world: World,
+) -> None:
+    keys = Keys(seconds=0.5)
+    keys.slow = {"0 x": 60.0}
+    put(world, *(f"{number} x" for number in range(40)))
+    Runner(world, keys.record, concurrency=4)
+    await world.until(lambda: len(keys.done) == 39)
+    assert world.clock.now() < 15
+
+
+async def test_a_hand_over_waits_for_all_that_is_in_hand_and_begins_nothing(
+    world: World,
+) -> None:
+    keys = Keys(seconds=3)
+    put(world, *(f"{key} {n}" for n in range(3) for key in "abcd"))
+    runner = Runner(world, keys.record, concurrency=4)
+    await world.until(lambda: len(keys.begun) == 4)
+    await runner.leave()
+    assert keys.begun == ["a 0", "b 0", "c 0", "d 0"]
+    assert len(keys.done) == 4
+    assert committed(world) == 4
+
+
+async def test_what_is_done_behind_a_gap_is_done_again_by_the_next_owner(
+    world: World,
+) -> None:
+    keys, again = Keys(), Keys()
+    keys.slow = {"b 1": 200.0}
+    put(world, "a 1", "b 1", "c 1", "a 2")
+    runner = Runner(world, keys.record, concurrency=3, drain_timeout_seconds=1.0)
+    await world.until(lambda: len(keys.done) == 3)
+    await runner.leave()
+    assert committed(world) == 1
+    Runner(world, again.record, "c2")
+    await world.until(lambda: len(again.done) == 3)
+    assert again.done == ["b 1", "c 1", "a 2"]
 
 
 async def test_batches_are_of_keys_that_nobody_else_is_at(world: World) -> None:
@@ -103,6 +154,22 @@ async def test_batches_are_of_keys_that_nobody_else_is_at(world: World) -> None:
     assert max(sizes) >= 40
     await runner.leave()
     assert committed(world) == 400
+
+
+async def test_a_record_that_fails_holds_up_its_key_only(world: World) -> None:
+    calls: list[str] = []
+
+    async def handle(record: Record) -> None:
+        calls.append(record.data.decode())
+        if record.data == b"a 1" and calls.count("a 1") < 4:
+            raise ValueError
+
+    retries = RetryPolicy(initial_delay_seconds=100, max_delay_seconds=100)
+    put(world, "a 1", "a 2", "b 1", "c 1", "b 2")
+    Runner(world, handle, concurrency=2, retries=retries)
+    await world.until(lambda: {"b 2", "c 1"} <= {*calls})
+    assert "a 2" not in calls
+    await world.until(lambda: "a 2" in calls, seconds=500)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
@@ -186,7 +253,9 @@ async def test_a_handler_that_needed_no_wait_had_a_turn_too(world: World) -> Non
     assert passed == ["one", "other", "one", "other", "one"]
 
 
-async def test_a_call_does_not_overtake_those_that_wait(world: World) -> None:
+async def test_a_call_does_not_overtake_those_that_wait_after_a_pause(
+    world: World,
+) -> None:
     gate, passed = Gate(world.clock, lambda: None), list[str]()
 
     async def enter(name: str, place: Place, calls: int) -> None:

@@ -43,7 +43,9 @@ def incidents(world: World, runner: Runner) -> list[IncidentKind]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-async def test_an_outage_leaves_a_few_letters_only(world: World, whole: bool) -> None:
+async def test_an_outage_leaves_a_bounded_number_of_letters(
+    world: World, whole: bool
+) -> None:
     service = Dependency()
     world.put(*(f"{number}" for number in range(50)))
     handler = service.batch if whole else service.record

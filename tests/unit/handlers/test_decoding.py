@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Batch, Record
+from kinesumer import Batch, Middleware, Record
 from kinesumer.errors import (
+    ConfigurationError,
     DecodeError,
     HandlerFailedError,
     SourceUnavailableError,
@@ -83,7 +84,9 @@ async def test_a_record_that_cannot_be_decoded_becomes_a_dead_letter_at_once(
     assert committed(world) == 3
 
 
-async def test_a_batch_is_handled_without_undecodable_records(world: World) -> None:
+async def test_a_batch_is_handled_without_the_records_that_cannot_be_decoded(
+    world: World,
+) -> None:
     log = Log()
     world.put("1", "x", "3", "y", "z", "6")
     runner = Runner(world, log.batch, decode=int, **BURY)
@@ -104,7 +107,9 @@ async def test_a_batch_whose_records_all_fail_is_not_handled(world: World) -> No
 
 
 @pytest.mark.parametrize("name", ["record", "batch"])
-async def test_without_dead_letters_the_client_stops(world: World, name: str) -> None:
+async def test_without_dead_letters_the_client_stops_at_the_record(
+    world: World, name: str
+) -> None:
     log = Log()
     world.put("1", "2", "x", "4")
     runner = Runner(world, getattr(log, name), decode=int)
@@ -128,7 +133,9 @@ async def test_a_shard_can_stop_at_the_record(world: World, name: str) -> None:
     assert committed(world) == 1
 
 
-async def test_a_repeated_call_gets_unchanged_values(world: World) -> None:
+async def test_a_repeated_call_gets_values_that_the_failed_one_has_not_changed(
+    world: World,
+) -> None:
     seen: list[int] = []
 
     async def handle(record: Record[dict[str, int]]) -> None:
@@ -158,7 +165,9 @@ async def test_an_error_of_json_in_the_handler_is_not_retried(world: World) -> N
 
 
 @pytest.mark.parametrize("name", ["record", "batch"])
-async def test_a_fault_of_the_decoder_itself_ends_run(world: World, name: str) -> None:
+async def test_a_fault_that_is_not_the_records_ends_run(
+    world: World, name: str
+) -> None:
     def decode(record: Record) -> int:
         raise SourceUnavailableError("the registry is away")
 
@@ -171,7 +180,9 @@ async def test_a_fault_of_the_decoder_itself_ends_run(world: World, name: str) -
     assert committed(world) == 0
 
 
-async def test_a_cancellation_in_the_decoder_is_the_records_error(world: World) -> None:
+async def test_a_cancellation_within_the_decoder_is_an_error_of_the_record(
+    world: World,
+) -> None:
     async def decode(record: Record) -> int:
         if record.data == b"2":
             raise asyncio.CancelledError
@@ -185,7 +196,9 @@ async def test_a_cancellation_in_the_decoder_is_the_records_error(world: World) 
     await runner.leave()
 
 
-async def test_a_shard_given_up_during_decoding_is_not_handled(world: World) -> None:
+async def test_a_shard_that_is_given_up_during_decoding_is_not_handled(
+    world: World,
+) -> None:
     log, decode = Log(), SlowNumber()
     world.put("1")
     runner = Runner(world, log.batch, decode=decode)
@@ -194,6 +207,21 @@ async def test_a_shard_given_up_during_decoding_is_not_handled(world: World) -> 
     await asyncio.sleep(5)
     assert log.calls == []
     await runner.close()
+
+
+async def test_hooks_get_decoded_records(world: World) -> None:
+    seen: list[int] = []
+
+    class Hooks(Middleware):
+        def before(self, item: Any) -> None:
+            seen.append(item.value)
+
+    log = Log()
+    world.put("7")
+    runner = Runner(world, log.record, decode=int, middleware=[Hooks()])
+    await world.until(lambda: log.calls)
+    await runner.leave()
+    assert seen == [7]
 
 
 async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:
@@ -205,3 +233,9 @@ async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:
     assert points["kinesumer.decode_failures"][0].value == 2
     assert points["kinesumer.records_processed"][0].value == 4
     assert points["kinesumer.data_bytes_processed"][0].value == 4
+
+
+async def test_a_decoder_is_checked_at_the_call(world: World) -> None:
+    runner = Runner(world, Log().record, decode=Log)
+    with pytest.raises(ConfigurationError, match=r"^decode=.* is not a type"):
+        await runner.task

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
@@ -48,7 +49,9 @@ class Failing:
         self.take(batch.records)
 
 
-async def test_a_failing_record_is_tried_before_the_next_one(world: World) -> None:
+async def test_a_record_that_fails_is_tried_again_before_the_next_one(
+    world: World,
+) -> None:
     failing = Failing("b", times=2)
     world.put("a", "b", "c")
     runner = Runner(world, failing.record)
@@ -67,6 +70,11 @@ async def test_waits_double_and_are_shortened_by_chance(world: World) -> None:
     waits = [b - a for a, b in zip(failing.at, failing.at[1:], strict=False)]
     for wait, longest in zip(waits, (1, 2, 4, 8, 10, 10), strict=True):
         assert longest / 2 <= wait <= longest + 0.01
+
+
+def test_so_many_failures_that_doubling_overflows_wait_no_longer() -> None:
+    retries = RetryPolicy(max_delay_seconds=10)
+    assert 5 <= retries.wait_seconds(100_000, Random(0)) <= 10
 
 
 async def test_a_record_that_nothing_helps_becomes_a_dead_letter(world: World) -> None:
@@ -90,7 +98,9 @@ async def test_a_record_that_nothing_helps_becomes_a_dead_letter(world: World) -
     assert committed(world) == 3
 
 
-async def test_a_failing_batch_is_parted_to_find_the_record(world: World) -> None:
+async def test_a_batch_that_fails_is_parted_until_the_record_is_found(
+    world: World,
+) -> None:
     failing = Failing("5")
     texts = list(map(str, range(8)))
     world.put(*texts)
@@ -124,7 +134,9 @@ async def test_several_bad_records_of_a_batch_are_all_found(world: World) -> Non
     assert committed(world) == 10
 
 
-async def test_errors_that_no_call_mends_are_not_tried_again(world: World) -> None:
+async def test_errors_that_another_call_will_not_mend_are_not_tried_again(
+    world: World,
+) -> None:
     failing = Failing("b")
     failing.error = KeyError
     world.put("a", "b", "c")
@@ -142,7 +154,9 @@ class Unspeakable(Exception):
         raise ZeroDivisionError
 
 
-async def test_an_error_without_text_is_named_by_its_type(world: World) -> None:
+async def test_an_error_whose_text_cannot_be_read_is_named_by_its_type(
+    world: World,
+) -> None:
     failing = Failing("a")
     failing.error = Unspeakable
     world.put("a")
@@ -195,7 +209,9 @@ async def test_a_letter_that_cannot_be_stored_ends_run_and_nothing_passes_it(
 
 
 @pytest.mark.slow
-async def test_a_letter_waits_until_there_are_credentials(world: World) -> None:
+async def test_a_letter_waits_for_credentials_as_long_as_there_are_none(
+    world: World,
+) -> None:
     failing = Failing("b")
     world.put("a", "b", "c")
     runner = Runner(
@@ -258,7 +274,9 @@ async def test_losing_the_shard_ends_the_waiting_for_another_try(world: World) -
     assert world.clock.now() < 20
 
 
-async def test_other_shards_finish_what_they_have_at_the_end(world: World) -> None:
+async def test_other_shards_finish_what_they_have_when_one_ends_run(
+    world: World,
+) -> None:
     world.kinesis.create_stream("two", 2)
     done: list[str] = []
 

@@ -177,7 +177,9 @@ def reported(world: World) -> list[StreamFailures]:
     return read_failures(member.failures, member.streams)
 
 
-async def test_a_failing_handler_is_reported_with_its_letters(world: World) -> None:
+async def test_a_handler_that_always_fails_is_reported_with_its_letters(
+    world: World,
+) -> None:
     async def fail(record: Record) -> None:
         raise PaymentError(record.data)
 
@@ -199,7 +201,9 @@ async def test_a_failing_handler_is_reported_with_its_letters(world: World) -> N
 
 
 @pytest.mark.parametrize("whole", [False, True])
-async def test_calls_that_succeed_are_counted_too(world: World, whole: bool) -> None:
+async def test_calls_that_succeed_are_counted_beside_those_that_fail(
+    world: World, whole: bool
+) -> None:
     async def one(record: Record) -> None:
         await asyncio.sleep(0.1)
         if record.data == b"bad":
@@ -233,7 +237,9 @@ async def test_records_that_cannot_be_decoded_become_letters(world: World) -> No
     await runner.leave()
 
 
-async def test_a_stopped_shard_is_an_incident_without_a_text(world: World) -> None:
+async def test_a_stopped_shard_is_an_incident_without_the_text_of_the_error(
+    world: World,
+) -> None:
     async def fail(record: Record) -> None:
         raise PaymentError("a secret")
 

@@ -52,7 +52,9 @@ async def test_shards_do_not_wait_for_each_other(world: World) -> None:
     await world.until(lambda: seen == ["b", "c"])
 
 
-async def test_slow_shards_leave_room_in_the_buffer_to_others(world: World) -> None:
+async def test_slow_shards_leave_room_in_the_buffer_for_the_others(
+    world: World,
+) -> None:
     world.kinesis.create_stream("large", 4)
     seen: list[bytes] = []
 
@@ -73,7 +75,9 @@ async def test_slow_shards_leave_room_in_the_buffer_to_others(world: World) -> N
     await world.until(lambda: seen == [b"a", b"b", b"c"])
 
 
-async def test_leaving_finishes_the_record_in_hand_only(world: World) -> None:
+async def test_leaving_lets_the_record_in_hand_finish_and_begins_no_other(
+    world: World,
+) -> None:
     seen = Seen(seconds=5)
     world.put("a", "b", "c")
     runner = Runner(world, seen)
@@ -84,7 +88,9 @@ async def test_leaving_finishes_the_record_in_hand_only(world: World) -> None:
     assert not world.shard_rows()[SHARD].owner
 
 
-async def test_leaving_the_block_waits_for_the_record_in_hand(world: World) -> None:
+async def test_leaving_the_block_beside_run_waits_for_the_record_in_hand(
+    world: World,
+) -> None:
     seen = Seen(seconds=5)
     world.put("a", "b")
     runner = Runner(world, seen)
@@ -95,7 +101,9 @@ async def test_leaving_the_block_waits_for_the_record_in_hand(world: World) -> N
     assert committed(world) == 1
 
 
-async def test_cancelling_run_leaves_its_record_undone(world: World) -> None:
+async def test_cancelling_run_cancels_the_handler_and_leaves_its_record_undone(
+    world: World,
+) -> None:
     seen = Seen(seconds=5)
     world.put("a", "b", "c")
     runner = Runner(world, seen)
@@ -138,7 +146,9 @@ async def test_a_lapsed_lease_pauses_between_records(world: World) -> None:
     assert sorted(set(seen.begun)) == sorted("abcdefghijklmnopqrst")
 
 
-async def test_quick_handlers_stop_when_the_lease_lapses(world: World) -> None:
+async def test_not_even_quick_handlers_go_on_when_the_lease_lapses(
+    world: World,
+) -> None:
     begun: dict[bytes, float] = {}
 
     async def handle(record: Record) -> None:
@@ -153,7 +163,9 @@ async def test_quick_handlers_stop_when_the_lease_lapses(world: World) -> None:
     assert begun[b"c"] > begun[b"b"]
 
 
-async def test_quick_handlers_stop_when_the_shard_is_lost(world: World) -> None:
+async def test_not_even_quick_handlers_go_on_when_the_shard_is_lost(
+    world: World,
+) -> None:
     begun: list[bytes] = []
 
     async def handle(record: Record) -> None:
@@ -180,7 +192,9 @@ async def test_an_end_is_stored_when_the_last_record_is_done(world: World) -> No
     await runner.leave()
 
 
-async def test_a_handler_that_fails_ends_run_with_its_record(world: World) -> None:
+async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
+    world: World,
+) -> None:
     async def handle(record: Record) -> None:
         if record.data == b"c":
             raise ValueError("no such\norder")
@@ -222,7 +236,9 @@ async def test_a_fatal_fault_ends_run_with_its_reason(world: World) -> None:
         await runner.task
 
 
-async def test_what_a_handler_awaits_may_be_cancelled(world: World) -> None:
+async def test_what_a_handler_awaits_may_be_cancelled_without_stopping_its_shard(
+    world: World,
+) -> None:
     calls: list[str] = []
 
     async def handle(record: Record) -> None:
@@ -235,7 +251,9 @@ async def test_what_a_handler_awaits_may_be_cancelled(world: World) -> None:
     await world.until(lambda: calls == ["a", "a", "b"])
 
 
-async def test_records_go_on_after_a_session_died_meanwhile(world: World) -> None:
+async def test_records_go_on_after_a_session_died_under_a_slow_handler(
+    world: World,
+) -> None:
     seen = Seen(seconds=100)
     world.put("a")
     Runner(world, seen, max_processing_seconds=60)
@@ -260,7 +278,9 @@ async def test_handlers_that_never_await_let_the_engine_run(world: World) -> Non
     await runner.leave()
 
 
-async def test_the_engine_has_time_after_each_blocking_handler(world: World) -> None:
+async def test_the_engine_has_a_slice_of_time_after_each_handler_that_blocks_for_long(
+    world: World,
+) -> None:
     called: list[float] = []
 
     async def handle(_: Record) -> None:
@@ -280,7 +300,9 @@ async def test_the_engine_has_time_after_each_blocking_handler(world: World) -> 
     await runner.leave()
 
 
-async def test_handlers_that_wait_for_long_cause_no_pause(world: World) -> None:
+async def test_handlers_that_wait_for_long_are_no_reason_for_a_pause(
+    world: World,
+) -> None:
     called: list[float] = []
 
     async def handle(_: Record) -> None:

@@ -60,7 +60,9 @@ async def running(
         await task
 
 
-async def test_each_stream_has_its_own_handler(world: World) -> None:
+async def test_each_stream_has_its_own_handler_of_records_or_batches(
+    world: World,
+) -> None:
     log = Log()
     handlers = {"orders": log.order, Stream("payments"): log.payments}
     async with running(world, handlers):
@@ -74,7 +76,9 @@ async def test_each_stream_has_its_own_handler(world: World) -> None:
     ]
 
 
-async def test_a_handlers_options_take_precedence_over_runs(world: World) -> None:
+async def test_options_of_a_handler_take_precedence_over_those_of_run(
+    world: World,
+) -> None:
     """The first handler gets one call at a time, and the second one gets two."""
     active: dict[str, int] = {"orders": 0, "payments": 0}
     most = dict(active)
@@ -146,7 +150,9 @@ async def test_two_streams_share_one_target_of_dead_letters(
     assert sorted(stored) == ["file:shared orders", "file:shared payments"]
 
 
-async def test_a_shard_stops_and_other_streams_go_on(world: World) -> None:
+async def test_a_shard_of_one_stream_stops_and_other_streams_go_on(
+    world: World,
+) -> None:
     log = Log()
     handlers = {
         "orders": Handler(log.order, on_failure="stop-shard"),
@@ -166,7 +172,9 @@ PAYMENTS = Stream("payments")
 @pytest.mark.parametrize(
     "decode", [{"orders": list[int], PAYMENTS: str}, list[int] | str]
 )
-async def test_each_stream_is_decoded_as_its_type(world: World, decode: Any) -> None:
+async def test_each_stream_is_decoded_as_its_own_type(
+    world: World, decode: Any
+) -> None:
     seen: list[object] = []
 
     async def handle(record: Record[Any]) -> None:
@@ -185,7 +193,9 @@ async def test_each_stream_is_decoded_as_its_type(world: World, decode: Any) -> 
     assert sorted(map(repr, seen)) == ["'a'", "[1]", "b'B'"]
 
 
-async def test_an_added_stream_is_decoded_as_its_handler_says(world: World) -> None:
+async def test_a_stream_that_is_added_is_decoded_as_its_handler_says(
+    world: World,
+) -> None:
     seen: list[object] = []
 
     async def handle(record: Record[Any]) -> None:
@@ -221,7 +231,9 @@ async def test_refresh_adds_streams_with_handlers(world: World) -> None:
         await client.refresh({"refunds": log.order})
 
 
-async def test_refresh_takes_handlers_if_each_stream_has_one(world: World) -> None:
+async def test_refresh_gets_handlers_only_where_each_stream_has_one(
+    world: World,
+) -> None:
     log = Log()
     async with InMemory(world) as client:
         running = world.loop.create_task(client.run("orders", log.order, start=OLDEST))
@@ -243,9 +255,16 @@ async def test_refresh_takes_handlers_if_each_stream_has_one(world: World) -> No
 async def test_mappings_that_cannot_work_are_refused(world: World) -> None:
     log = Log()
     cases: list[tuple[dict[Any, Any], dict[str, Any], str]] = [
+        ({}, {}, "no stream to consume"),
         ({"orders": log.order}, {"handler": log.order}, "leave one of them out"),
         ({"orders": log.order, Stream("orders"): log.refund}, {}, "named twice"),
         ({"orders": None}, {}, "handler of stream orders: handler=None must be"),
+        (
+            {"orders": Handler(log.order, concurrency=0)},
+            {},
+            "handler of stream orders: concurrency=0",
+        ),
+        ({"orders": log.order}, {"retries": 3}, "retries=3 must be a RetryPolicy"),
         ({7: log.order}, {}, "7 must be a stream"),
         (
             {"orders": log.order},
@@ -274,6 +293,8 @@ async def test_mappings_that_cannot_work_are_refused(world: World) -> None:
         with pytest.raises(ConfigurationError, match="needs a handler for each"):
             no_type: Any = {"orders": int}
             await client.run("orders", log.order, decode=no_type)
+        with pytest.raises(ConfigurationError, match="give consume\\(\\) the streams"):
+            client.consume({"orders": log.order})  # type: ignore[call-overload]
 
 
 def test_a_handlers_own_failure_policy_ignores_that_of_run() -> None:

@@ -62,7 +62,9 @@ class Traced(Runner):
         return [s for s in self.sdk.exporter.get_finished_spans() if s.name == name]
 
 
-async def test_a_batchs_span_is_linked_to_each_producer_once(world: World) -> None:
+async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(
+    world: World,
+) -> None:
     inside: list[Any] = []
 
     async def handle(batch: Batch) -> None:
@@ -80,7 +82,9 @@ async def test_a_batchs_span_is_linked_to_each_producer_once(world: World) -> No
     assert inside[0].get_span_context() == span.context
 
 
-async def test_a_records_span_is_a_child_of_its_producers(world: World) -> None:
+async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batch(
+    world: World,
+) -> None:
     def found(record: Record) -> str | None:
         return HEADER if record.data == b"b" else None
 
@@ -120,7 +124,9 @@ async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
 
 
-async def test_failing_calls_are_counted_and_stand_in_the_span(world: World) -> None:
+async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
+    world: World,
+) -> None:
     async def handle(record: Record) -> None:
         if record.data == b"b":
             raise ValueError("bad")
@@ -146,7 +152,9 @@ async def test_failing_calls_are_counted_and_stand_in_the_span(world: World) -> 
     assert failed[0].events[0].attributes["exception.message"] == "bad"
 
 
-async def test_finding_the_traceparent_may_fail_as_handlers_may(world: World) -> None:
+async def test_what_finds_the_traceparent_may_fail_like_the_handler(
+    world: World,
+) -> None:
     def find(record: Record) -> str:
         raise KeyError("headers")
 

@@ -26,7 +26,9 @@ def test_time_in_suspend_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SystemClock().now() == 600.0
 
 
-def test_without_boottime_it_is_monotonic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_boottime_the_monotonic_clock_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
     monkeypatch.setattr(time, "monotonic", lambda: 60.0)
     assert SystemClock().now() == 60.0
@@ -112,7 +114,9 @@ def test_bounds_widen_as_clocks_drift(clock: StillClock, service: ServiceTime) -
     assert service.earliest(10.0) == 1000.0
 
 
-def test_a_record_that_arrived_bounds_the_clock(service: ServiceTime) -> None:
+def test_a_record_that_arrived_shows_that_the_clock_is_not_behind_it(
+    service: ServiceTime,
+) -> None:
     service.observe_arrival(1000.7)
     assert service.earliest() == 1000.7
     service.observe_arrival(2000.0)

@@ -33,7 +33,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return Calls()
 
 
-def test_the_second_signal_acts_as_if_nobody_handled_it(calls: Calls) -> None:
+def test_the_first_signal_asks_and_the_second_one_acts_as_if_nobody_handled_it(
+    calls: Calls,
+) -> None:
     before = signal.signal(signal.SIGTERM, calls.former)
     try:
         with StopSignals(calls.first):
@@ -56,7 +58,7 @@ def test_the_second_signal_may_have_a_function(calls: Calls) -> None:
     assert calls == ["first", "second"]
 
 
-def test_a_duplicate_signal_is_ignored(
+def test_a_copy_of_a_signal_does_not_count(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stop_signals, "DUPLICATE_SECONDS", 3600.0)

@@ -136,7 +136,9 @@ def without_credentials() -> SourceUnavailableError:
     return error
 
 
-async def test_a_call_is_repeated_and_each_failure_is_told(world: World) -> None:
+async def test_a_call_is_repeated_until_it_succeeds_and_each_failure_is_told(
+    world: World,
+) -> None:
     errors = SourceThrottledError("slow down"), SourceUnavailableError("503")
     told: list[Exception] = []
     assert await Retries().call(failing(*errors), on_failure=told.append) == "answer"
@@ -149,7 +151,9 @@ async def test_the_last_error_is_raised_after_so_many_attempts(world: World) -> 
         await Retries(max_attempts=3).call(call)
 
 
-async def test_the_last_error_is_raised_before_too_long_a_wait(world: World) -> None:
+async def test_the_last_error_is_raised_before_a_wait_that_takes_too_long(
+    world: World,
+) -> None:
     began = world.clock.now()
     retries = Retries(max_seconds=60.0, backoff=Backoff(5.0, 5.0))
     with pytest.raises(SourceUnavailableError):

@@ -27,9 +27,9 @@ from kinesumer.runtime.threads import (
     require_system_threads,
     start_thread,
 )
-from tests.support.clock import PATIENCE_SECONDS, until
 
 VARIABLE: ContextVar[str] = ContextVar("variable")
+PATIENCE_SECONDS = 30.0
 
 
 class System:
@@ -68,7 +68,9 @@ def threads() -> Iterator[Threads]:
     threads.close()
 
 
-async def test_a_function_has_the_callers_context(threads: Threads) -> None:
+async def test_a_function_runs_in_a_thread_with_the_callers_context(
+    threads: Threads,
+) -> None:
     VARIABLE.set("mine")
 
     def function() -> tuple[bool, str]:
@@ -100,16 +102,20 @@ async def test_a_call_waits_until_the_system_grants_a_thread(
 ) -> None:
     system.refuse(error)
     calls = [asyncio.create_task(threads.call(threading.get_ident)) for _ in range(5)]
-    await until(lambda: system.refused >= 10)
-    assert not any(call.done() for call in calls)
-    system.grant()
-    assert threading.get_ident() not in await asyncio.gather(*calls)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while system.refused < 10:
+            await asyncio.sleep(0.01)
+        assert not any(call.done() for call in calls)
+        system.grant()
+        assert threading.get_ident() not in await asyncio.gather(*calls)
     first, last = [record.getMessage() for record in caplog.records]
     assert first.startswith("test needs a thread, trying again: ")
     assert last == "threads of test can start again"
 
 
-async def test_a_call_that_waits_runs_once(threads: Threads, system: System) -> None:
+async def test_a_call_that_waits_for_a_thread_runs_once(
+    threads: Threads, system: System
+) -> None:
     system.refuse()
     calls: list[int] = []
     waiting = asyncio.create_task(threads.call(lambda: calls.append(1)))
@@ -130,14 +136,16 @@ async def test_a_thread_that_exists_makes_the_calls_meanwhile(
         assert hold.wait(PATIENCE_SECONDS)
 
     busy = asyncio.create_task(threads.call(work))
-    await until(holds.is_set)
+    while not holds.is_set():
+        await asyncio.sleep(0.01)
     system.refuse()
     waiting = asyncio.create_task(threads.call(threading.get_ident))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     hold.set()
     await busy
-    await waiting
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await waiting
 
 
 async def test_a_cancelled_call_that_waits_for_a_thread_never_runs(
@@ -168,7 +176,7 @@ async def test_a_call_that_is_not_needed_any_more_gives_up(
         await waiting
 
 
-async def test_calls_fail_at_the_interpreters_end(
+async def test_at_the_end_of_the_interpreter_a_call_fails(
     threads: Threads, system: System
 ) -> None:
     system.refuse(RuntimeError("can't create new thread at interpreter shutdown"))
@@ -235,7 +243,9 @@ def test_only_refusals_are_translated(error: Exception, text: str) -> None:
                 raise other
 
 
-def test_patched_threads_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patched_threads_are_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def start_new_thread(*_: object) -> None:
         raise AssertionError
 

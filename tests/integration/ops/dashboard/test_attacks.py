@@ -136,7 +136,9 @@ async def test_another_page_reads_nothing_and_changes_nothing(
         assert attack.is_unharmed()
 
 
-async def test_another_page_may_link_but_not_frame_or_submit(browser: Browser) -> None:
+async def test_another_page_may_link_to_ours_but_not_frame_or_submit_to_it(
+    browser: Browser,
+) -> None:
     async with attacked_server(browser) as attack:
         foreign = attack.page.url
         async with attack.page.expect_console_message(_of_frames):

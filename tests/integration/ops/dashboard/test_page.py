@@ -31,7 +31,9 @@ LAG_HEIGHTS = """() => {
 }"""
 
 
-async def test_each_stream_has_a_band_and_each_client_a_row(browser: Browser) -> None:
+async def test_every_stream_has_a_band_with_lags_and_every_client_a_row(
+    browser: Browser,
+) -> None:
     fleet = small()
     fleet.millis[shard(2)] = 3_600_000
     fleet.report_rates({arn_of("orders"): 1240.0})
@@ -135,7 +137,9 @@ async def test_a_plan_by_load_has_columns_of_load_and_reasons(browser: Browser) 
         await expect(card.get_by_role("columnheader", name="Bytes/s")).to_be_visible()
 
 
-async def test_failures_have_a_figure_a_column_and_lines(browser: Browser) -> None:
+async def test_failures_have_a_figure_a_column_and_a_line_for_each_stream(
+    browser: Browser,
+) -> None:
     fleet = small()
     fleet.change(
         "worker-2",
@@ -161,7 +165,9 @@ async def test_failures_have_a_figure_a_column_and_lines(browser: Browser) -> No
         await expect(page.get_by_role("columnheader", name="Failures")).to_have_count(0)
 
 
-async def test_the_keyboard_reaches_every_shard(browser: Browser) -> None:
+async def test_the_keyboard_reaches_every_shard_and_what_is_known_of_it(
+    browser: Browser,
+) -> None:
     fleet = small()
     fleet.split(shard(1))
     async with served(fleet) as at, shown_page(browser, at.url) as page:
@@ -273,7 +279,9 @@ async def test_narrow_ranges_have_numbers_in_the_legend_and_names_under_the_poin
         await expect(page.locator("#clients")).to_be_hidden()
 
 
-async def test_the_figure_of_the_worst_lag_leads_to_its_shard(browser: Browser) -> None:
+async def test_the_figure_of_the_largest_lag_leads_to_its_shard(
+    browser: Browser,
+) -> None:
     fleet = ToyFleet(["worker-1", "worker-2"], {"orders": 500, "audit": 2})
     fleet.millis[shard(321)] = 60_000
     async with served(fleet) as at, shown_page(browser, at.url) as page:

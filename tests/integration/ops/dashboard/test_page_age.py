@@ -54,7 +54,9 @@ async def test_the_light_the_clients_and_the_cards_tell_the_age_of_an_old_state(
         await expect(notes).to_have_text([""] * 4)
 
 
-async def test_a_page_whose_server_sends_nothing_says_so(browser: Browser) -> None:
+async def test_a_page_whose_server_sends_nothing_for_long_says_so(
+    browser: Browser,
+) -> None:
     fleet = small()
     async with served(fleet) as at, shown_page(browser, at.url) as page:
         await page.clock.install()
@@ -69,7 +71,9 @@ async def test_a_page_whose_server_sends_nothing_says_so(browser: Browser) -> No
         await expect(light).to_have_attribute("data-state", "live")
 
 
-async def test_a_page_that_has_read_nothing_says_so(browser: Browser) -> None:
+async def test_a_page_that_has_read_nothing_says_so_until_it_can(
+    browser: Browser,
+) -> None:
     fleet = small()
     fleet.trouble = StoreUnavailableError("DynamoDB doesn't answer")
     async with served(fleet) as at, shown_page(browser, at.url, light="old") as page:

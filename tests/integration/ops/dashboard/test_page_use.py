@@ -21,7 +21,9 @@ from tests.support.toy_fleet import FakeRecords, arn_of, shard, small
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
-async def test_records_come_newest_first_and_are_downloaded(browser: Browser) -> None:
+async def test_records_of_all_shards_come_newest_first_and_are_downloaded(
+    browser: Browser,
+) -> None:
     class ShardRecords(FakeRecords):
         """Has records in each shard; a higher shard has the newer ones."""
 
@@ -121,7 +123,9 @@ NAMELESS = """() => [...document.querySelectorAll("button, [tabindex], a, img")]
   .map((element) => element.outerHTML)"""
 
 
-async def test_a_link_gives_one_browser_buttons_with_names(browser: Browser) -> None:
+async def test_a_link_gives_one_browser_buttons_which_all_have_names(
+    browser: Browser,
+) -> None:
     async with served(small(), actions=object()) as at:
         async with shown_page(browser, at.url) as page:
             pause = page.get_by_role("button", name="Pause orders")

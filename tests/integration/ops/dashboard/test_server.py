@@ -100,7 +100,9 @@ async def test_another_origin_or_none_is_rejected(
             assert answer.status == 403, origin
 
 
-async def test_the_printed_link_is_valid_once(http: ClientSession, at: Served) -> None:
+async def test_the_printed_link_is_good_for_one_exchange(
+    http: ClientSession, at: Served
+) -> None:
     invitation = at.url.partition("#token=")[2]
     status, _ = await post(http, at, "token", {"invitation": "guessed"})
     assert status == 403

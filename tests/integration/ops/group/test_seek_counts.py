@@ -98,7 +98,9 @@ async def orders(
         yield Orders(aws, request.node.name, clients, store)
 
 
-async def test_records_between_position_and_target_are_counted(orders: Orders) -> None:
+async def test_records_between_the_position_and_the_target_are_counted(
+    orders: Orders,
+) -> None:
     orders.put(10)
     orders.aws.advance(3600)
     orders.put(5)

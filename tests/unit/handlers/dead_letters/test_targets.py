@@ -146,7 +146,9 @@ async def test_a_letter_that_sqs_cannot_take_is_stored_without_data(
     assert "shardId-000000000000, sequence number 4959" in line
 
 
-async def test_a_letter_with_too_large_names_is_refused(clients: ClientFactory) -> None:
+async def test_a_letter_is_refused_if_not_even_its_position_fits(
+    clients: ClientFactory,
+) -> None:
     letters = await queue_of(clients, 1024)
     with pytest.raises(DeadLetterTooLargeError, match="keep letters in S3"):
         await letters.put(msgspec.structs.replace(LETTER, app="a" * 2_000))
@@ -170,7 +172,9 @@ async def test_a_target_that_is_not_there_is_no_fault_that_passes(
         await letters.put(LETTER)
 
 
-async def test_an_error_of_a_function_is_raised(clients: ClientFactory) -> None:
+async def test_a_function_gets_the_letter_and_its_error_is_raised(
+    clients: ClientFactory,
+) -> None:
     async def take(letter: DeadLetter) -> None:
         raise ZeroDivisionError(letter.id)
 
@@ -179,7 +183,9 @@ async def test_an_error_of_a_function_is_raised(clients: ClientFactory) -> None:
         await letters.put(LETTER)
 
 
-async def test_a_plain_function_is_refused_in_use(clients: ClientFactory) -> None:
+async def test_a_plain_function_is_refused_with_the_first_letter(
+    clients: ClientFactory,
+) -> None:
     kept: list[DeadLetter] = []
     letters = await open_target(kept.append, clients)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="`async def`"):
@@ -187,7 +193,9 @@ async def test_a_plain_function_is_refused_in_use(clients: ClientFactory) -> Non
 
 
 @pytest.mark.parametrize("target", ["standard"], indirect=True)
-async def test_a_target_may_have_clients_of_its_own(url: str, target: str) -> None:
+async def test_a_target_may_be_opened_with_clients_of_its_own(
+    url: str, target: str
+) -> None:
     letters = await open_dead_letters(target, region="us-east-1")
     await letters.put(LETTER)
     await letters.aclose()
@@ -288,7 +296,9 @@ async def test_reading_goes_on_after_a_fault_that_passes(
     assert found == [LETTER]
 
 
-async def test_a_letter_without_usable_keys_says_so(kinesumer_aws: EmbeddedAws) -> None:
+async def test_a_letter_that_lacks_usable_keys_says_so(
+    kinesumer_aws: EmbeddedAws,
+) -> None:
     kinesumer_aws.create_stream("letters", 1)
     async with ClientFactory() as clients:
         letters = await open_target("kinesis:letters", clients)

@@ -53,7 +53,9 @@ def reader(world: World) -> AppReader:
 
 
 @in_virtual_time
-async def test_shards_without_an_owner_age_since_they_were_seen(world: World) -> None:
+async def test_shards_without_an_owner_age_from_the_reading_that_saw_them(
+    world: World,
+) -> None:
     world.kinesis.create_stream("orders", 2)
     client = world.client("c1")
     await world.until(lambda: len(client.held) == 2)
@@ -85,7 +87,9 @@ async def test_an_error_is_logged_when_it_begins_and_ends(
 
 
 @in_virtual_time
-async def test_a_permanent_error_ends_only_the_start(world: World) -> None:
+async def test_a_permanent_error_ends_the_start_and_not_a_running_exporter(
+    world: World,
+) -> None:
     denied: Any = Failing(AccessDeniedError("dynamodb:Query", "table t"))
     one = reader(world)
     with pytest.raises(AccessDeniedError):
@@ -168,7 +172,9 @@ def test_a_backlog_needs_more_clients_and_a_shorter_time_still_more(
     "change",
     [{"paused": True}, {"ended": True}, {"ready": False}, {"deaths": Deaths(3)}],
 )
-def test_shards_that_more_clients_cant_read_dont_count(change: dict[str, Any]) -> None:
+def test_shards_that_more_clients_could_not_read_dont_count(
+    change: dict[str, Any],
+) -> None:
     busy = dict.fromkeys(range(SHARDS), BUSY)
     far = dict.fromkeys(range(SHARDS), 3_600_000)
     view = fleet(busy, far, changes=dict.fromkeys(range(5), change))
@@ -268,7 +274,9 @@ def test_noise_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("new", "expected"), [(1.4, "a"), (1.6, "b")])
-def test_a_much_greater_value_replaces_the_other(new: float, expected: str) -> None:
+def test_a_much_greater_value_takes_the_place_of_a_selected_one(
+    new: float, expected: str
+) -> None:
     assert greatest({"a": 1.0, "b": new}, ("a",), 1) == (expected,)
 
 

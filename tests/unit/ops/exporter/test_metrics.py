@@ -172,7 +172,9 @@ def test_samples_have_the_labels_of_their_stream_and_shard() -> None:
         (None, {"lag_known", "lag_seconds", "stuck_shards"}),
     ],
 )
-def test_an_unknown_lag_has_no_metrics(lags: Lags | None, missing: set[str]) -> None:
+def test_without_a_lag_its_metrics_are_missing(
+    lags: Lags | None, missing: set[str]
+) -> None:
     metrics = metrics_of(lags=lags)
     assert not missing & metrics.keys()
     assert "lag_known" in missing or of(metrics["lag_known"]) == 0

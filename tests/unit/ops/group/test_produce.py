@@ -249,7 +249,9 @@ def test_an_invalid_line_has_a_reason(line: bytes, reason: str) -> None:
         ("none", b"x", None),
     ],
 )
-def test_keys_come_from_the_source(key: str, line: bytes, expected: str | None) -> None:
+def test_keys_come_from_the_key_source(
+    key: str, line: bytes, expected: str | None
+) -> None:
     assert parser(key=key).parse(line) == Entry(line, expected)
 
 

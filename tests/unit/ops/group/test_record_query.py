@@ -49,7 +49,9 @@ async def put_over_time(world: World, count: int, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-async def test_the_last_records_are_found_however_old_they_are(world: World) -> None:
+async def test_the_last_records_are_found_however_long_ago_they_arrived(
+    world: World,
+) -> None:
     await put_over_time(world, 20, 1.0)
     source = orders(world)
     found = await find(source)
@@ -145,7 +147,9 @@ async def test_a_closed_shard_is_read_to_its_end(world: World) -> None:
     assert (data(found), found.ended_by) == ([b"a"], "end")
 
 
-async def test_records_between_two_queries_at_latest_are_found(world: World) -> None:
+async def test_records_that_arrive_between_two_queries_at_latest_are_found(
+    world: World,
+) -> None:
     source = orders(world)
     found = await find(source, Start.LATEST)
     assert data(found) == []

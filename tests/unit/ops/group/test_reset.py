@@ -138,7 +138,9 @@ async def test_a_reset_waits_for_the_lease_of_a_killed_client(world: World) -> N
     assert remaining_keys(world) == []
 
 
-async def test_a_client_that_starts_before_the_mark_stops_a_reset(world: World) -> None:
+async def test_a_client_that_starts_before_the_mark_stops_the_reset(
+    world: World,
+) -> None:
     await consumed(world)
     await changes.require_idle(world.context("operator"), with_go=False)
     client = world.client("c2")

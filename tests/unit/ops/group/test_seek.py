@@ -73,7 +73,9 @@ async def test_a_seek_to_latest_leaves_ended_shards(world: World) -> None:
         assert after[shard_id] == before[shard_id]
 
 
-async def test_latest_is_a_time_that_kinesis_has_reached(world: World) -> None:
+async def test_a_seek_to_latest_goes_to_a_time_that_kinesis_has_reached(
+    world: World,
+) -> None:
     operator = await resharded(world)
     operator.stream.source = DateAhead(world.kinesis.source("orders"), 5.0)
     [seeked] = await operator.seek(Start.LATEST)
@@ -98,7 +100,9 @@ async def test_unlisted_shards_are_unchanged(world: World) -> None:
     assert ready(operator) == {P, LOW, HIGH}
 
 
-async def test_a_row_that_changed_meanwhile_is_seeked_as_it_is(world: World) -> None:
+async def test_a_row_that_changes_meanwhile_is_seeked_as_it_is_then(
+    world: World,
+) -> None:
     operator = await resharded(world)
     planned = await plan(operator)
     await operator.change(MERGED, epoch=8, owner="s-c2", owner_id="c2", ended=True)
@@ -144,7 +148,9 @@ async def test_the_last_of_two_seeks_reports_shards_of_the_other(world: World) -
     assert await seek_and_find_conflicts(operator, time) == []
 
 
-async def test_a_seek_to_latest_reports_what_another_reopened(world: World) -> None:
+async def test_a_seek_to_latest_reports_shards_that_another_reopened(
+    world: World,
+) -> None:
     operator, other = await resharded(world), Operator(world)
 
     async def seek() -> None:
@@ -156,7 +162,9 @@ async def test_a_seek_to_latest_reports_what_another_reopened(world: World) -> N
     assert await seek_and_find_conflicts(operator, Start.LATEST) == []
 
 
-async def test_a_child_opens_if_its_parents_end_before_its_seek(world: World) -> None:
+async def test_a_child_is_opened_if_its_parents_end_before_it_is_seeked(
+    world: World,
+) -> None:
     operator = await resharded(world)
 
     async def end() -> None:
@@ -168,7 +176,9 @@ async def test_a_child_opens_if_its_parents_end_before_its_seek(world: World) ->
     assert operator.rows[MERGED].ready
 
 
-async def test_children_created_since_the_plan_are_seeked_too(world: World) -> None:
+async def test_children_created_since_the_plan_are_seeked_with_their_parent(
+    world: World,
+) -> None:
     operator = await created(world)
     planned = await plan(operator)
     world.kinesis.split("orders", P)
@@ -182,7 +192,9 @@ async def test_children_created_since_the_plan_are_seeked_too(world: World) -> N
     assert {row.position for row in operator.rows.values()} == {None}
 
 
-async def test_a_child_isnt_opened_while_a_parent_has_no_row(world: World) -> None:
+async def test_a_child_isnt_opened_while_a_parent_of_it_has_no_row_yet(
+    world: World,
+) -> None:
     operator = await created(world)
     world.kinesis.split("orders", P)
     world.kinesis.split("orders", LOW)

@@ -82,7 +82,9 @@ async def test_it_gives_up_in_the_end() -> None:
     assert await read(Source(*faults[1:]), PacedReader()) == PAGE
 
 
-async def test_unanswered_reads_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_without_an_answer_end_by_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shard_reads, "RETRIES", RETRIES._replace(max_seconds=0.0))
     source = Source(*[UNAVAILABLE] * 2)
     with pytest.raises(SourceUnavailableError):
@@ -122,7 +124,9 @@ async def test_the_first_error_ends_concurrent_reads() -> None:
     assert ended.is_set()
 
 
-async def test_reads_of_a_shard_are_paced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_of_one_shard_keep_their_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -199,7 +203,9 @@ def test_a_rate_is_capped_at_the_limit_of_kinesis() -> None:
     ("record_bytes", "records"),
     [(None, 256), (100, 1000), (64 * 1024, 4), (1 << 20, 1), (0, 1000)],
 )
-def test_few_large_records_are_read(record_bytes: float | None, records: int) -> None:
+def test_large_records_are_sampled_in_small_numbers(
+    record_bytes: float | None, records: int
+) -> None:
     assert sample_limit(record_bytes) == records
 
 
@@ -218,7 +224,9 @@ def test_rates_between_samples_are_interpolated() -> None:
         (page(3, 5, ends=True), True),
     ],
 )
-def test_nothing_follows_a_page_at_the_tip_or_the_end(read: Page, at_tip: bool) -> None:
+def test_nothing_follows_a_page_at_the_tip_or_at_the_shards_end(
+    read: Page, at_tip: bool
+) -> None:
     assert read.is_at_tip is at_tip
 
 

@@ -231,7 +231,9 @@ def test_each_problem_is_found_and_told_by_status(
 
 
 @pytest.mark.parametrize("kind", IncidentKind)
-def test_an_incident_is_told_with_its_meaning_and_remedy(kind: IncidentKind) -> None:
+def test_an_incident_is_told_with_its_meaning_and_what_to_do(
+    kind: IncidentKind,
+) -> None:
     seen = fleet(member("a", incidents=f"{kind.value} 1000 3 0 an error"))
     severity = CRITICAL if kind.about.is_critical else WARNING
     text = f"an error: {kind.meaning} (reported by a, noted 3 times)"

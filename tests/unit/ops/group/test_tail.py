@@ -146,7 +146,9 @@ async def test_a_split_while_it_reads_the_latest_is_followed(world: World) -> No
     assert sorted(data) == [b"a", b"b", b"c"]
 
 
-async def test_transient_errors_lose_nothing_and_are_told_once(world: World) -> None:
+async def test_transient_errors_lose_nothing_and_are_reported_once(
+    world: World,
+) -> None:
     orders = Orders(world)
     orders.put(b"a", b"b")
     orders.source.errors += [
@@ -160,7 +162,9 @@ async def test_transient_errors_lose_nothing_and_are_told_once(world: World) -> 
     assert orders.messages == ["503; trying again"]
 
 
-async def test_an_expired_iterator_goes_on_after_the_last_record(world: World) -> None:
+async def test_an_expired_iterator_continues_after_the_last_record(
+    world: World,
+) -> None:
     orders = Orders(world)
     orders.put(b"a")
     reading = asyncio.create_task(orders.tail(2))
