@@ -12,6 +12,7 @@ from kinesumer.coordination import pauses
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import changes
+from kinesumer.testing.kinesis.streams import Stream
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.invariants.base import WHOLE
 from kinesumer.testing.simulation.scenarios import Scenario
@@ -60,6 +61,9 @@ class FaultInjector:
     def _victim(self) -> Process | None:
         living = self.sim.living
         return self.random.choice(living) if living else None
+
+    def _stream(self) -> Stream:
+        return self.sim.kinesis.stream(self.random.choice(self.sim.streams))
 
     def _later(self, seconds: float, what: Callable[..., Any], *args: Any) -> None:
         def then() -> None:
@@ -204,21 +208,19 @@ class FaultInjector:
 
     def split(self, _seconds: float) -> None:
         """Split a shard."""
-        name = self.random.choice(self.sim.streams)
-        stream = self.sim.kinesis.stream(name)
+        stream = self._stream()
         if len(stream.open) < max(MAX_OPEN_SHARDS, 2 * max(self.sim.scenario.shards)):
             shard = self.random.choice(stream.open).shard
             if shard.first_hash + 2 < shard.last_hash:
-                self.sim.split(name, shard.shard_id)
+                self.sim.split(stream.name, shard.shard_id)
 
     def merge(self, _seconds: float) -> None:
         """Merge two adjacent shards."""
-        name = self.random.choice(self.sim.streams)
-        opened = self.sim.kinesis.stream(name).open
-        if len(opened) > 1:
-            index = self.random.randrange(len(opened) - 1)
-            low, high = opened[index].shard, opened[index + 1].shard
-            self.sim.merge(name, low.shard_id, high.shard_id)
+        stream = self._stream()
+        if len(stream.open) > 1:
+            index = self.random.randrange(len(stream.open) - 1)
+            low, high = stream.open[index : index + 2]
+            self.sim.merge(stream.name, low.shard_id, high.shard_id)
 
     def chain(self, seconds: float) -> None:
         """Split and merge shards several times, perhaps with a crash in between."""

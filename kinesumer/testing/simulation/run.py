@@ -40,7 +40,6 @@ from kinesumer.testing.simulation.scenarios import (
 )
 from kinesumer.testing.simulation.service_faults import (
     EVERY_KIND,
-    RARE_KINDS,
     SERVICE_KINDS,
     SUBSCRIPTION_KINDS,
 )
@@ -50,7 +49,7 @@ LEASE_SECONDS = Config().lease_duration_seconds
 # How many faults begin within one lease.
 GROUP_SIZES = (1, 1, 1, 2, 2, 3)
 ALL = (*KINDS, *SERVICE_KINDS, *FATAL)
-KNOWN = {*ALL, *SUBSCRIPTION_KINDS, *RARE_KINDS}
+KNOWN = {*EVERY_KIND, *FATAL}
 
 
 @dataclass(frozen=True)
@@ -189,11 +188,10 @@ def draw_run(
     # Draw a check at rest twice as often as a fatal fault, since checks find more.
     endings = [*AT_REST, *AT_REST, *fatal] if faults or not fatal else fatal
     if scenario.commit == "manual":
-        # Leave out the cost, which has no bound if user code may commit at any time.
+        # The cost has no bound if user code may commit at any time.
         endings = [name for name in endings if name != "cost"]
     if scenario.apps > 1:
-        # Leave out fatal faults: a recreated stream ends the clients of all apps, and
-        # only the first app would expect that.
+        # A recreated stream ends the clients of all apps, which only one app expects.
         others = [name for name in AT_REST if name in endings]
         endings = [*LATENCY] * len(others) + others
     return Run(scenario, seed, minutes, faults, draw.choice(endings))

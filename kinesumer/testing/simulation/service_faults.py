@@ -30,9 +30,8 @@ SPARE_UNITS = (1.5, 4.0)
 
 def seek_to_end(self: FaultInjector, _seconds: float) -> None:
     """Split a shard, and seek it to its ending number, as other consumers store it."""
-    name = self.random.choice(self.sim.streams)
-    stream = self.sim.kinesis.stream(name)
-    parent = self.random.choice(stream.open)
+    stream = self._stream()
+    name, parent = stream.name, self.random.choice(stream.open)
     shard_id, first, last, *_ = parent.shard
     if len(stream.open) >= MAX_OPEN_SHARDS or last - first < 2:
         return
@@ -82,10 +81,9 @@ def auto(self: FaultInjector, _seconds: float) -> None:
 
     With AUTO, producers leave out half of the keys.
     """
-    name = self.random.choice(self.sim.streams)
-    stream = self.sim.kinesis.stream(name)
+    stream = self._stream()
     stream.distribution = BY_KEY if stream.distribution == AUTO else AUTO
-    self.sim.checker.note("strategy", name, stream.distribution)
+    self.sim.checker.note("strategy", stream.name, stream.distribution)
 
 
 def poison(self: FaultInjector, _seconds: float) -> None:
@@ -161,9 +159,4 @@ SUBSCRIPTION_KINDS: dict[str, Inject] = {
     "push_refuse": push_refuse,
     "deregister": deregister,
 }
-EVERY_KIND = {
-    **KINDS,
-    **SERVICE_KINDS,
-    **SUBSCRIPTION_KINDS,
-    **RARE_KINDS,
-}
+EVERY_KIND = KINDS | SERVICE_KINDS | SUBSCRIPTION_KINDS | RARE_KINDS
