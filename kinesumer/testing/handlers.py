@@ -69,11 +69,10 @@ def simulate_handler(
     try:
         play(sim, outcome)
     except BaseException as error:
-        events = "\n".join(
-            ["Events before the error:", *format_events(sim.checker.events)]
-        )
-        late = sim.late_failure
-        if late is not None and _is_at_rest(error):
+        lines = ["Events before the error:", *format_events(sim.checker.events)]
+        events, late = "\n".join(lines), sim.late_failure
+        broken = error.predicate if isinstance(error, ViolationError) else ""
+        if late is not None and broken.startswith(AT_REST):
             late.add_note(
                 "The error also occurred after all faults, so the group never settled."
             )
@@ -82,7 +81,3 @@ def simulate_handler(
         error.add_note(events)
         raise
     return outcome
-
-
-def _is_at_rest(error: BaseException) -> bool:
-    return isinstance(error, ViolationError) and error.predicate.startswith(AT_REST)

@@ -220,9 +220,8 @@ class Shrinker:
         while before != self.best.run and self.runs < MAX_RUNS:
             before = self.best.run
             self._drop_faults()
-            self._first_that_fails(_shorter_times(self.best.run))
-            self._first_that_fails(_calmer_faults(self.best.run))
-            self._first_that_fails(_smaller_groups(self.best.run))
+            for smaller in (_shorter_times, _calmer_faults, _smaller_groups):
+                self._first_that_fails(smaller(self.best.run))
         return self.best
 
     def _fails(self, run: Run) -> bool:
