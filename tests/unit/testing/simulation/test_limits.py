@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from unittest.mock import AsyncMock
 
@@ -106,27 +107,26 @@ async def test_nothing_else_of_a_thread_runs_while_a_task_blocks_it(
 ) -> None:
     machine = loop.machine("a")
     thread = machine.thread("heart")
-    seen: list[tuple[str, float]] = []
+    seen: dict[str, list[float]] = defaultdict(list)
 
     async def block() -> None:
         for _ in range(3):
             await machine.busy(2.0)
-            seen.append(("blocking", loop.real))
+            seen["blocking"].append(loop.real)
 
     async def tick(name: str) -> None:
         for _ in range(2):
             await asyncio.sleep(1.5)
-            seen.append((name, loop.real))
+            seen[name].append(loop.real)
 
-    tasks = [
-        loop.spawn(machine, block()),
-        loop.spawn(machine, tick("task")),
-        loop.spawn(thread, tick("heart")),
-    ]
-    await asyncio.wait(tasks)
-    assert [at for name, at in seen if name == "blocking"] == [2.0, 4.0, 6.0]
-    assert [at for name, at in seen if name == "heart"] == [1.5, 3.0]
-    assert [at for name, at in seen if name == "task"] == [7.5, 9.0]
+    await asyncio.wait(
+        [
+            loop.spawn(machine, block()),
+            loop.spawn(machine, tick("task")),
+            loop.spawn(thread, tick("heart")),
+        ]
+    )
+    assert seen == {"blocking": [2, 4, 6], "heart": [1.5, 3], "task": [7.5, 9]}
 
 
 # --- the predicates -----------------------------------------------------------------
