@@ -26,80 +26,64 @@ class Task(NamedTuple):
 
     name: str
     share: float  # of the night's time
-    # Returns the arguments of Python for a seed and the number of processes.
-    command: Callable[[Random, int, int], list[str]]
+    # Python's arguments, with the names of ``draws()`` in braces.
+    arguments: Sequence[str]
     # Finds the numbers in the output that are added up, by group name.
     counts: str = "$^"
     is_once: bool = False
 
 
-def simulate(draw: Random, seed: int, jobs: int) -> list[str]:
-    """Simulate groups that are drawn from fresh seeds."""
-    module = ["-m", "kinesumer.testing.simulation", "--shape", "drawn", "--quiet"]
-    return [*module, "--seed", f"{seed}", "--count", f"{SEEDS}", "--jobs", f"{jobs}"]
-
-
-def disturb(draw: Random, seed: int, jobs: int) -> list[str]:
-    """Run a fleet of real processes under random faults, with drawn settings."""
-    settings = {
-        "--minutes": CHAOS_MINUTES,
-        "--clients": draw.randint(2, 6),
-        "--streams": draw.randint(1, 4),
-        "--times": draw.choice(("quick", "quick", "default")),
-        "--seed": seed,
+def draws(draw: Random, jobs: int) -> dict[str, object]:
+    """Draw a seed and the settings of a fleet. ``jobs`` is the number of processes."""
+    return {
+        "seed": draw.randrange(10**9),
+        "jobs": jobs,
+        "clients": draw.randint(2, 6),
+        "streams": draw.randint(1, 4),
+        "times": draw.choice(("quick", "quick", "default")),
     }
-    return [
-        "-m",
-        "tests.system.chaos",
-        *(f"{x}" for each in settings.items() for x in each),
-    ]
 
 
-def simulate_months(draw: Random, seed: int, jobs: int) -> list[str]:
-    """Simulate days with idle shards, retention, deploys and wrong clocks."""
-    module = ["-m", "kinesumer.testing.simulation", "--shape", "months", "--quiet"]
-    return [*module, "--minutes", f"{DAYS * 1440}", "--seed", f"{seed}"]
-
-
-def check_histories(draw: Random, seed: int, jobs: int) -> list[str]:
-    """Check the histories of simulated groups."""
-    module = ["-m", "tests.system.night.histories"]
-    return [*module, "--seed", f"{seed}", "--count", f"{SEEDS}"]
-
-
-def fuzz(draw: Random, seed: int, jobs: int) -> list[str]:
-    """Give random input to the compiled decoder, under sanitizers."""
-    module = ["-m", "tests.system.hostile.fuzz_decoder"]
-    return [*module, "--inputs", f"{INPUTS}", "--seed", f"{seed}"]
-
-
-def search_model(draw: Random, seed: int, jobs: int) -> list[str]:
-    """Search the protocol's model with large bounds."""
-    return ["-m", "tests.system.model", "--large"]
-
-
+SIMULATION = ("-m", "kinesumer.testing.simulation", "--quiet", "--seed", "{seed}")
+CHAOS = (
+    f"-m tests.system.chaos --minutes {CHAOS_MINUTES} --clients {{clients}} "
+    "--streams {streams} --times {times} --seed {seed}"
+)
+FUZZ = f"-m tests.system.hostile.fuzz_decoder --inputs {INPUTS} --seed {{seed}}"
 TASKS = (
     Task(
         "simulation",
         0.35,
-        simulate,
+        (*SIMULATION, *f"--shape drawn --count {SEEDS} --jobs {{jobs}}".split()),
         r"(?P<runs>\d+) runs, (?P<faults>\d+) faults, .* (?P<records>\d+) records",
     ),
     Task(
         "histories",
         0.1,
-        check_histories,
+        f"-m tests.system.night.histories --seed {{seed}} --count {SEEDS}".split(),
         r"(?P<runs>\d+) histories, (?P<deliveries>\d+) deliveries",
     ),
+    # Days with idle shards, retention, deploys and wrong clocks.
     Task(
         "months",
         0.1,
-        simulate_months,
+        (*SIMULATION, *f"--shape months --minutes {DAYS * 1440}".split()),
         r"(?P<faults>\d+) faults, .*; (?P<seconds>\d+) s in",
     ),
-    Task("chaos", 0.2, disturb, r"records +(?P<handled>\d+), handled"),
-    Task("fuzz", 0.1, fuzz, r"(?P<inputs>[\d,]+) inputs"),
-    Task("model", 0.15, search_model, r"(?P<states>[\d,]+) states", is_once=True),
+    Task("chaos", 0.2, CHAOS.split(), r"records +(?P<handled>\d+), handled"),
+    Task(
+        "fuzz",
+        0.1,
+        FUZZ.split(),
+        r"(?P<inputs>[\d,]+) inputs",
+    ),
+    Task(
+        "model",
+        0.15,
+        ("-m", "tests.system.model", "--large"),
+        r"(?P<states>[\d,]+) states",
+        is_once=True,
+    ),
 )
 
 
@@ -140,8 +124,9 @@ class Night:
                 self._tasks.remove(task)
 
     def _run(self, task: Task, limit_seconds: float) -> None:
-        seed = self._draw.randrange(10**9)
-        arguments = task.command(self._draw, seed, self._jobs)
+        drawn = draws(self._draw, self._jobs)
+        seed = drawn["seed"]
+        arguments = [each.format(**drawn) for each in task.arguments]
         self._say(f"{task.name}: python {' '.join(arguments)}")
         # A file, since a killed task's processes may keep a pipe open.
         log = self._folder / f"{task.name}-{seed}.log"
@@ -172,7 +157,7 @@ class Night:
             log.unlink()
 
     def _report(
-        self, task: Task, seed: int, arguments: list[str], status: int, text: str
+        self, task: Task, seed: object, arguments: list[str], status: int, text: str
     ) -> None:
         """Write the text of an issue."""
         lines = text.splitlines()

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from random import Random
 
-from tests.system.night.search import LEAST_SECONDS, TASKS, Night, Task
+from tests.system.night.search import LEAST_SECONDS, TASKS, Night, Task, draws
 
 
 class Clock:
@@ -29,10 +29,8 @@ def night(folder: Path, *tasks: Task) -> Night:
 
 
 def test_tasks_share_the_time_and_their_numbers_are_added_up(tmp_path: Path) -> None:
-    often = Task(
-        "often", 0.75, lambda *_: printing("1,000 inputs"), r"(?P<n>[\d,]+) in"
-    )
-    seldom = Task("seldom", 0.25, lambda *_: printing("5 runs"), r"(?P<runs>\d+) runs")
+    often = Task("often", 0.75, printing("1,000 inputs"), r"(?P<n>[\d,]+) in")
+    seldom = Task("seldom", 0.25, printing("5 runs"), r"(?P<runs>\d+) runs")
     found = night(tmp_path, often, seldom)
 
     found.run(16 * LEAST_SECONDS)
@@ -46,7 +44,7 @@ def test_tasks_share_the_time_and_their_numbers_are_added_up(tmp_path: Path) -> 
 def test_a_failure_becomes_an_issue_with_the_command_to_repeat_it(
     tmp_path: Path,
 ) -> None:
-    broken = Task("broken", 1.0, lambda *_: printing("seed 7: L15", 1), is_once=True)
+    broken = Task("broken", 1.0, printing("seed 7: L15", 1), is_once=True)
     found = night(tmp_path, broken)
 
     found.run(10 * LEAST_SECONDS)
@@ -63,9 +61,7 @@ def test_a_failure_becomes_an_issue_with_the_command_to_repeat_it(
 def test_a_task_that_takes_too_long_is_cut_off_with_its_processes(
     tmp_path: Path,
 ) -> None:
-    slow = Task(
-        "slow", 0.1, lambda *_: ["-c", "import time; time.sleep(999)"], "", True
-    )
+    slow = Task("slow", 0.1, ["-c", "import time; time.sleep(999)"], "", True)
     found = Night([slow], Random(1), 1, tmp_path, "abc", time.monotonic, lambda _: None)
 
     found._run(slow, 0.1)
@@ -75,7 +71,8 @@ def test_a_task_that_takes_too_long_is_cut_off_with_its_processes(
 
 
 def test_each_task_is_a_module_that_exists() -> None:
+    drawn = draws(Random(1), 1)
     for task in TASKS:
-        arguments = task.command(Random(1), 1, 1)
-        assert arguments[0] == "-m"
-        __import__(arguments[1].removesuffix(".__main__"))
+        option, module, *_ = (each.format(**drawn) for each in task.arguments)
+        assert option == "-m"
+        __import__(module)
