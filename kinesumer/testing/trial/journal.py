@@ -47,7 +47,6 @@ class Handled(NamedTuple):
 
     client: str
     number: int
-    key: str
     shard: ShardKey
     position: Position
     epoch: int
@@ -79,7 +78,7 @@ class JournalWriter(LineWriter):
     def record(self, record: Record, began: float) -> None:
         """Note that a record was handled, from a time until now."""
         number, fence = int(record.data.partition(b" ")[0]), record.fence
-        place = record.partition_key or "", fence.shard, record.position, fence.epoch
+        place = fence.shard, record.position, fence.epoch
         self.write(Handled(self._client, number, *place, began, now()))
 
 

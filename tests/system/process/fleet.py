@@ -31,8 +31,6 @@ from tests.system.process.producer import Producer
 from tests.system.process.state import Snapshot, Table
 from tests.system.process.worker import Settings
 
-# Tests wait this long for a condition, which is far longer than usually needed.
-
 # Much shorter intervals than the defaults, in similar proportions.
 QUICK: dict[str, Any] = {
     "heartbeat_interval_seconds": 0.5,

@@ -29,7 +29,7 @@ def produced(*numbers: int) -> list[Produced]:
 
 def handled(number: int, *, at: float, epoch: int = 1) -> Handled:
     client = f"client-{epoch}"
-    return Handled(client, number, "key", SHARD, position(number), epoch, at, at + 0.1)
+    return Handled(client, number, SHARD, position(number), epoch, at, at + 0.1)
 
 
 def committed(number: int, *, at: float) -> ShardHistory:

@@ -45,9 +45,7 @@ class Run:
     ) -> None:
         for step, number in enumerate(numbers):
             at, position = number / 10 + late + step * 1e-6, Position(f"{number}")
-            self.handled.append(
-                Handled(client, number, "key", shard, position, epoch, at, at)
-            )
+            self.handled.append(Handled(client, number, shard, position, epoch, at, at))
 
     def faults(self) -> list[str]:
         run = oracle.Run(self.produced, self.handled, {}, self.parents)
