@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from math import inf
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -64,9 +63,17 @@ def read_run(
     return Run(produced, handled, shards, parents, uncertain)
 
 
+def first_handled(run: Run) -> dict[tuple[str, int], Handled]:
+    """Return how each record was handled first, by stream and number, in time."""
+    found: dict[tuple[str, int], Handled] = {}
+    for h in sorted(run.handled, key=lambda h: h.ended):
+        found.setdefault((h.shard.stream_arn, h.number), h)
+    return found
+
+
 def lost(run: Run) -> Iterable[str]:
     """Yield a violation if some produced records were never handled."""
-    seen = {(h.shard.stream_arn, h.number) for h in run.handled}
+    seen = first_handled(run)
     missing = [p for p in run.produced if (p.shard.stream_arn, p.number) not in seen]
     if missing:
         yield f"{len(missing)} records lost, the first: {missing[0]}"
@@ -83,10 +90,7 @@ def unknown(run: Run) -> Iterable[str]:
 
 def too_far(run: Run) -> Iterable[str]:
     """Yield records that a stored checkpoint covered before they were handled."""
-    first: dict[tuple[str, int], float] = {}
-    for h in run.handled:
-        name = (h.shard.stream_arn, h.number)
-        first[name] = min(first.get(name, h.ended), h.ended)
+    first = first_handled(run)
     waiting: dict[ShardKey, deque[Produced]] = defaultdict(deque)
     for p in sorted(run.produced, key=lambda p: p.position.order):
         waiting[p.shard].append(p)
@@ -95,19 +99,15 @@ def too_far(run: Run) -> Iterable[str]:
         for commit in sorted(shard.commits, key=lambda commit: commit.call.began):
             while log and position_of(log[0].position) <= commit.position:
                 p = log.popleft()
-                if first.get((key.stream_arn, p.number), inf) > commit.call.began:
+                h = first.get((key.stream_arn, p.number))
+                if h is None or h.ended > commit.call.began:
                     yield f"{key.shard_id}: the checkpoint covers {p}, not handled yet"
 
 
-def repeated(run: Run) -> dict[ShardKey, int]:
+def repeated(run: Run) -> Counter[ShardKey]:
     """Return how many records of each shard were handled again."""
-    seen: set[tuple[str, int]] = set()
-    counts: dict[ShardKey, int] = defaultdict(int)
-    for h in run.handled:
-        if (h.shard.stream_arn, h.number) in seen:
-            counts[h.shard] += 1
-        seen.add((h.shard.stream_arn, h.number))
-    return dict(counts)
+    first = Counter(h.shard for h in first_handled(run).values())
+    return Counter(h.shard for h in run.handled) - first
 
 
 # --- permitted repeats: I10 of the protocol -------------------------------------------

@@ -90,6 +90,15 @@ class Child:
         """Wait at most ``seconds`` for the process to end. Return whether it ended."""
         return await within(seconds, self.process.wait())
 
+    async def read_line(self, seconds: float) -> bytes | None:
+        """Return a line of the output, or None if there is none within ``seconds``."""
+        assert self.process.stdout is not None
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.process.stdout.readline()
+        except TimeoutError:
+            return None
+
     def last_log_line(self) -> str:
         """Return the last line of the process's log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
@@ -130,12 +139,7 @@ class Processes:
     async def start_server(self, shards: int) -> ServerInfo:
         """Start the embedded AWS. All processes that start later use it."""
         server = self._server = await self._start("server", "aws", str(shards))
-        assert server.process.stdout is not None
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                line = await server.process.stdout.readline()
-        except TimeoutError:
-            line = b""
+        line = await server.read_line(WAIT_SECONDS)
         if not line:
             raise KinesumerError(
                 f"the embedded AWS didn't start: {server.last_log_line()}; try again"

@@ -124,16 +124,12 @@ class SparkProcess:
 
     async def _start(self) -> None:
         self._driver = await self._processes.start_spark(self._streams)
-        output = self._driver.process.stdout
-        assert output is not None
-        try:
-            async with asyncio.timeout(SPARK_SECONDS):
-                line = await output.readline()
-        except TimeoutError:
+        line = await self._driver.read_line(SPARK_SECONDS)
+        if line is None:
             raise KinesumerError(
                 f"the Spark query didn't start within {SPARK_SECONDS:.0f} s "
                 f"({self._driver.last_log_line()}); try again on a less busy machine"
-            ) from None
+            )
         if line.decode().strip() != STARTED:
             raise KinesumerError(
                 f"the Spark query didn't start: {self._driver.last_log_line()}; check "

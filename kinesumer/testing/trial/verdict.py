@@ -114,9 +114,9 @@ def judge_repeats(
         for shard, count in repeated.items()
         if count > allowed[shard]
     ]
-    yield Line("duplicates", str(sum(repeated.values())), f"{total}", not too_many)
+    yield Line("duplicates", str(repeated.total()), f"{total}", not too_many)
     if repeated:
-        shard, count = max(repeated.items(), key=lambda item: item[1])
+        [(shard, count)] = repeated.most_common(1)
         yield Line("  of the shard that had most", f"{count}", f"{allowed[shard]}")
     yield Line(
         "  by how many forced takeovers, overdue records",
@@ -196,7 +196,9 @@ def _pauses(run: Run, events: list[Event]) -> Iterator[Pause]:
     had been produced and the previous record of the shard had been handled.
     """
     produced_at = {record.number: record.at for record in run.produced}
-    by_shard = _first_handled(run)
+    by_shard: dict[ShardKey, list[Handled]] = defaultdict(list)
+    for entry in oracle.first_handled(run).values():
+        by_shard[entry.shard].append(entry)
     for shard, entries in by_shard.items():
         ancestors = oracle.ancestors(shard, run.parents)
         last = (
@@ -215,17 +217,6 @@ def _pauses(run: Run, events: list[Event]) -> Iterator[Pause]:
                 pause = Pause(index, killed.text, 0.0, bound)
             yield pause._replace(seconds=max(0.0, entry.ended - start))
             before, is_child = entry, False
-
-
-def _first_handled(run: Run) -> dict[ShardKey, list[Handled]]:
-    """Return each shard's records in order of their first handling."""
-    by_shard: dict[ShardKey, list[Handled]] = defaultdict(list)
-    seen: set[int] = set()
-    for entry in sorted(run.handled, key=lambda entry: entry.ended):
-        if entry.number not in seen:
-            seen.add(entry.number)
-            by_shard[entry.shard].append(entry)
-    return dict(by_shard)
 
 
 def _caused(

@@ -287,8 +287,7 @@ class Fleet:
         repeated = oracle.repeated(run)
         allowed = takeovers * self.config["max_uncommitted_records"]
         assert max(repeated.values(), default=0) <= allowed, repeated
-        count = sum(repeated.values())
-        self.note(f"{count} of {len(run.produced)} records repeated")
+        self.note(f"{repeated.total()} of {len(run.produced)} records repeated")
         self.note(f"pauses of moved shards: {in_order(Deliveries(run).all_moves())}")
 
     def note(self, text: str) -> None:
