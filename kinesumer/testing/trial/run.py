@@ -224,9 +224,7 @@ class Trial:
             await self._stop_clients()
             await self._watcher.look()
             self._collect()
-            counts = self._counts
-            found = counts.produced, counts.handled, counts.uncertain
-            run = read_run(self.processes.histories, names.app, *found)
+            run = self._read_run()
             await self._judge_spark(run.parents)
         finally:
             observer.cancel()
@@ -290,6 +288,12 @@ class Trial:
             if not in_time:
                 self.faults.append(f"{child.name} didn't end within {WAIT_SECONDS:g} s")
         self._say("all clients have left")
+
+    def _read_run(self) -> Run:
+        """Return all that was observed, after all clients have ended."""
+        counts, processes = self._counts, self.processes
+        found = counts.produced, counts.handled, counts.uncertain
+        return read_run(processes.histories, processes.names.app, *found)
 
     async def _judge_spark(self, parents: Parents) -> None:
         """Judge the output of the Spark query."""

@@ -201,20 +201,14 @@ def _pauses(run: Run, events: list[Event]) -> Iterator[Pause]:
         by_shard[entry.shard].append(entry)
     for shard, entries in by_shard.items():
         ancestors = oracle.ancestors(shard, run.parents)
-        last = (
-            by_shard[ancestor][-1] for ancestor in ancestors if ancestor in by_shard
-        )
+        last = (by_shard[parent][-1] for parent in ancestors if parent in by_shard)
         before = max(last, key=lambda entry: entry.ended, default=None)
         is_child = before is not None
         for entry in entries:
             start = produced_at.get(entry.number, entry.ended)
             start = max(start, before.ended if before else 0.0)
             pause = _caused(before, entry, events, is_child=is_child)
-            index = _killed(start, entry, events, run.parents, pause)
-            if index is not None:
-                killed = events[index]
-                bound = crash_bound(Config(), led=killed.was_leader)
-                pause = Pause(index, killed.text, 0.0, bound)
+            pause = _killed(start, entry, events, run.parents, pause) or pause
             yield pause._replace(seconds=max(0.0, entry.ended - start))
             before, is_child = entry, False
 
@@ -239,17 +233,18 @@ def _caused(
 
 def _killed(
     start: float, entry: Handled, events: list[Event], parents: Parents, other: Pause
-) -> int | None:
-    """Return the index of the event that killed a client, if it explains a pause."""
+) -> Pause | None:
+    """Return the pause after a client was killed, if that explains another pause."""
     index = next((n for n, event in enumerate(events) if event.kind == "kill"), None)
     if index is None or other.bound is None or other.order == len(events):
         return None
     event = events[index]
-    until = event.at + crash_bound(Config(), led=event.was_leader)
-    if entry.ended < event.at or start > until:
+    bound = crash_bound(Config(), led=event.was_leader)
+    if entry.ended < event.at or start > event.at + bound:
         return None
     # Without a leader, no client gets the shards that other clients release. So the
     # leader's crash explains every hand-over.
     is_leaderless = event.was_leader and other.bound == HAND_OVER_SECONDS
     shards = {entry.shard, *oracle.ancestors(entry.shard, parents)}
-    return index if is_leaderless or event.shards & shards else None
+    explains = is_leaderless or event.shards & shards
+    return Pause(index, event.text, 0.0, bound) if explains else None
