@@ -34,7 +34,7 @@ from kinesumer.ops.group.shard_reads import (
 )
 from kinesumer.runtime.shard_pages import ShardPages
 from kinesumer.runtime.tasks import gather_or_cancel
-from tests.support.doctor import KEYS, row
+from tests.support.doctor import KEYS, lag, row
 
 KEY = ShardKey("orders", "shardId-0")
 PAGE = Page([], "next", 0)
@@ -140,11 +140,7 @@ async def test_reads_of_one_shard_keep_their_interval(
     assert slept == [0, 60, 120, 0]
 
 
-HERE, THERE = Position("100"), Position("200")
-
-
-def sample(at: float, millis: int | None, after: Position = HERE) -> LagSample:
-    return LagSample(at, millis, after)
+THERE = Start.TRIM_HORIZON
 
 
 def page(records: int, millis_behind: int, *, ends: bool = False) -> Page:
@@ -190,8 +186,8 @@ async def test_a_counted_lag_begins_at_the_arrival_of_its_first_record() -> None
     late = 0.9
     source: Any = Source()
     sampler = ShardSampler(PacedReader(), source, KEYS[0], now - late)
-    lag = await sampler.lag(row(0, position=HERE), count=True)
-    assert lag.records == pytest.approx(10_000, rel=0.03)
+    counted = await sampler.lag(row(0, position=Position("100")), count=True)
+    assert counted.records == pytest.approx(10_000, rel=0.03)
 
 
 def test_a_rate_is_capped_at_the_limit_of_kinesis() -> None:
@@ -233,17 +229,17 @@ def test_nothing_follows_a_page_at_the_tip_or_at_the_shards_end(
 @pytest.mark.parametrize(
     ("before", "after", "trend"),
     [
-        (sample(0, 1_000), sample(10, 5_000, THERE), ("caught up", 400.0, 0.0)),
-        (sample(0, 120_000), sample(10, 100_000, THERE), ("falling", -2000.0, 50.0)),
-        (sample(0, 50_000), sample(10, 57_000, THERE), ("growing", 700.0, None)),
+        (lag(0, 1_000), lag(10, 5_000, THERE), ("caught up", 400.0, 0.0)),
+        (lag(0, 120_000), lag(10, 100_000, THERE), ("falling", -2000.0, 50.0)),
+        (lag(0, 50_000), lag(10, 57_000, THERE), ("growing", 700.0, None)),
         # Without progress, a lag grows by a second each second.
-        (sample(0, 50_000), sample(10, 60_000), ("stalled", 1000.0, None)),
+        (lag(0, 50_000), lag(10, 60_000), ("stalled", 1000.0, None)),
         # A change as small as that of one commit counts as no change.
-        (sample(0, 50_000), sample(60, 47_000, THERE), ("steady", -50.0, None)),
-        (None, sample(10, 60_000), ("unknown", None, None)),
-        (sample(0, None), sample(10, 60_000), ("unknown", None, None)),
+        (lag(0, 50_000), lag(60, 47_000, THERE), ("steady", -50.0, None)),
+        (None, lag(10, 60_000), ("unknown", None, None)),
+        (lag(0, None), lag(10, 60_000), ("unknown", None, None)),
         # If the next record has expired, the lag is unknown.
-        (sample(0, 50_000), sample(10, None), ("unknown", None, None)),
+        (lag(0, 50_000), lag(10, None), ("unknown", None, None)),
     ],
 )
 def test_each_trend(
@@ -253,7 +249,7 @@ def test_each_trend(
 
 
 def test_a_lag_counts_as_caught_up_only_if_it_is_expected() -> None:
-    before, after = sample(0, 3_000), sample(10, 13_000)
+    before, after = lag(0, 3_000), lag(10, 13_000)
     assert find_trend(before, after, 0).trend == "stalled"
     assert find_trend(before, after, 61_000).trend == "caught up"
 
