@@ -236,7 +236,7 @@ def payments(orders: EmbeddedAws) -> tuple[str, ...]:
     return arn, *options
 
 
-@pytest.mark.parametrize("command", [CONSUME, TAIL], ids=["consume", "tail"])
+@EACH
 def test_reading_until_now_ends_with_the_records_of_all_shards(
     orders: EmbeddedAws,
     run: Run,
