@@ -213,19 +213,12 @@ def create_rows(
     children = children_of(shards)
     unread = {shard_id for shard_id, point in points.items() if not point.ended}
     below_unread = lineage.ancestors(unread, children)
-    above = lineage.ancestors(points, parents)
-    below = lineage.ancestors(points, children)
-    complete, uncovered = dict[str, ResumePoint](), []
-    for shard_id in parents:
-        if shard_id in points:
-            complete[shard_id] = points[shard_id]
-            continue
-        was_read = shard_id in above and shard_id not in below_unread
-        complete[shard_id] = ResumePoint(ended=was_read)
-        if not was_read and shard_id not in below:
-            uncovered.append(shard_id)
+    read = lineage.ancestors(points, parents) - below_unread
+    covered = points.keys() | read | lineage.ancestors(points, children)
+    complete = {id_: points.get(id_, ResumePoint(ended=id_ in read)) for id_ in parents}
     created = [_row(arn, shard, complete) for shard in shards]
-    return ShardRows(created, uncovered, sorted(points.keys() - complete.keys()))
+    uncovered = [shard_id for shard_id in parents if shard_id not in covered]
+    return ShardRows(created, uncovered, sorted(points.keys() - parents.keys()))
 
 
 def children_of(shards: Iterable[Shard]) -> dict[str, list[str]]:
