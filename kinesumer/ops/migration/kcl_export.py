@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from kinesumer.aws.dynamodb_calls import Attribute
@@ -210,7 +211,8 @@ async def _plan_leases(
     by_shard = {lease.shard_id: lease for lease in leases}
     children = children_of(shards)
     changes = []
-    checkpoints = await _checkpoints(source, layout.rows)
+    find_checkpoint = partial(_checkpoint, source, PacedReader())
+    checkpoints = await asyncio.gather(*map(find_checkpoint, layout.rows))
     for row, after in zip(layout.rows, checkpoints, strict=True):
         shard_id = row.key.shard_id
         lease, born = by_shard.pop(shard_id, None), children.get(shard_id, ())
@@ -239,22 +241,16 @@ async def _group_arn(context: ClientContext, source: StreamSource) -> str:
     )
 
 
-async def _checkpoints(
-    source: StreamSource, rows: Sequence[ShardRow]
-) -> list[Checkpoint]:
-    # A position may be in an aggregate. Only reading the record shows this, and the
-    # number of user records in it.
-    reader = PacedReader()
-
-    async def checkpoint(row: ShardRow) -> Checkpoint:
-        parts = None
-        if row.position is not None and not row.ended:
-            number = row.position.sequence_number
-            sampler = ShardSampler(reader, source, row.key, time.time())
-            parts = (await peek(sampler, number)).user_records
-        return kcl_checkpoint(ResumePoint(row.position, row.start, row.ended), parts)
-
-    return await asyncio.gather(*map(checkpoint, rows))
+async def _checkpoint(
+    source: StreamSource, reader: PacedReader, row: ShardRow
+) -> Checkpoint:
+    parts = None
+    if row.position is not None and not row.ended:
+        # The position may be in an aggregate. Only reading the record shows this, and
+        # the number of user records in it.
+        sampler = ShardSampler(reader, source, row.key, time.time())
+        parts = (await peek(sampler, row.position.sequence_number)).user_records
+    return kcl_checkpoint(ResumePoint(row.position, row.start, row.ended), parts)
 
 
 def _resume_point(row: ShardRow, shards: Sequence[Shard]) -> ResumePoint:
