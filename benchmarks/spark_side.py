@@ -79,13 +79,9 @@ class Watch:
         command = Path(f"/proc/{process}/cmdline").read_bytes()
         if not command and process in self._spent:  # it has ended
             return self._spent[process][0]
-        return _part_of(command)
-
-
-def _part_of(command: bytes) -> str:
-    if b"java" in command.split(b"\0")[0]:
-        return JVM
-    return PLANNING if b"streaming_source_runner" in command else WORKERS
+        if b"java" in command.split(b"\0")[0]:
+            return JVM
+        return PLANNING if b"streaming_source_runner" in command else WORKERS
 
 
 def usage(process: int) -> tuple[float, int]:

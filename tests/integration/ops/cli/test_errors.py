@@ -220,22 +220,12 @@ def test_a_seek_into_the_future_says_both_times(
 # --- output ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def closed_pipe() -> Iterator[int]:
-    """Open a pipe whose reader has gone."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    yield writer
-    os.close(writer)
-
-
 # The status that a shell reports for `cat` or `ls` in this case.
 CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
 def test_a_print_into_a_closed_pipe_ends_the_command_quietly(
     stopped_app: EmbeddedAws,
-    closed_pipe: int,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -248,8 +238,9 @@ def test_a_print_into_a_closed_pipe_ends_the_command_quietly(
         "init",
         "local",
     ):
-        # The command redirects its output's descriptor, so give it a copy of the pipe.
-        with open(os.dup(closed_pipe), "w") as stdout:
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "w") as stdout:
             with monkeypatch.context() as patched, pytest.raises(SystemExit) as ended:
                 patched.setattr("sys.stdout", stdout)
                 cli.main(arguments.split())
