@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 from aiobotocore.session import AioSession
 from aiohttp import web
+from aiohttp.test_utils import RawTestServer
 
 from kinesumer import (
     AccessDeniedError,
@@ -175,17 +176,12 @@ async def test_a_registrys_page_is_told_without_the_password(aws: AwsStub) -> No
         body = json.dumps({"message": json.dumps(told)})
         return web.Response(status=422, text=body, content_type="application/json")
 
-    runner = web.ServerRunner(web.Server(page))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     evidence = Evidence()
-    try:
+    async with RawTestServer(page) as server:
+        url = f"http://127.0.0.1:{server.port}"
         async with ConfluentApi(url, "user", PASSWORD) as api:
             with pytest.raises(KinesumerError, match="status 422") as raised:
                 await api.get("/schemas/ids/1")
-    finally:
-        await runner.cleanup()
     evidence.add_error(raised.value)
     basic = b64encode(f"user:{PASSWORD}".encode()).decode()
     assert "***" in str(raised.value)

@@ -11,6 +11,7 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,11 @@ async def test_accounts_roles_and_denials_are_made(
     _, account = await ask("POST", "accounts", {"account": "111122223333"})
     assert account["access_key_id"] == aws.account("111122223333").access_key_id
     _, role = await ask("POST", "roles", {"name": "reader", "account": "111122223333"})
-    sts = await connect("sts")
-    await sts.assume_role(RoleArn=role["arn"], RoleSessionName="billing")
+    assume = partial((await connect("sts")).assume_role, RoleSessionName="billing")
     await ask("POST", "denials", {"action": "sts:AssumeRole"})
-    call = sts.assume_role(RoleArn=role["arn"], RoleSessionName="billing")
-    assert (await refused(call)).code == "AccessDenied"
+    assert (await refused(assume(RoleArn=role["arn"]))).code == "AccessDenied"
     await ask("DELETE", "denials")
-    await sts.assume_role(RoleArn=role["arn"], RoleSessionName="billing")
+    await assume(RoleArn=role["arn"])
     status, answer = await ask("POST", "accounts", {"account": "12"})
     assert (status, "12 digits" in answer["error"]) == (400, True)
 

@@ -46,15 +46,14 @@ async def test_unknown_keys_are_refused_by_every_service(
     aws: EmbeddedAws, connect: Any
 ) -> None:
     unknown = Credentials("AKIANOBODY", "secret", "", "")
-    kinesis = await connect("kinesis", unknown)
-    answer = await refused(kinesis.list_streams())
-    assert (answer.code, answer.status) == ("UnrecognizedClientException", 400)
-    dynamodb = await connect("dynamodb", unknown)
-    answer = await refused(dynamodb.list_tables())
-    assert answer.code == "UnrecognizedClientException"
-    sts = await connect("sts", unknown)
-    answer = await refused(sts.get_caller_identity())
-    assert (answer.code, answer.status) == ("InvalidClientTokenId", 403)
+    for service, call, code, status in (
+        ("kinesis", "list_streams", "UnrecognizedClientException", 400),
+        ("dynamodb", "list_tables", "UnrecognizedClientException", 400),
+        ("sts", "get_caller_identity", "InvalidClientTokenId", 403),
+    ):
+        client = await connect(service, unknown)
+        answer = await refused(getattr(client, call)())
+        assert (answer.code, answer.status) == (code, status)
 
 
 async def test_another_accounts_stream_is_denied_naming_action_and_resource(
