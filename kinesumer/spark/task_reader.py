@@ -7,6 +7,7 @@ import ctypes
 import os
 import random
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import closing
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +20,7 @@ from kinesumer.ports import StreamSource
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.tasks import gather_or_cancel
 from kinesumer.spark.options.parser import ReadOptions
-from kinesumer.spark.planning.tasks import Task
+from kinesumer.spark.planning.tasks import ShardRange, Task
 from kinesumer.spark.process_cache import IteratorCache, Paces, new_paces, sources
 from kinesumer.spark.range_fetcher import RangeFetcher, ReadContext
 from kinesumer.spark.rows import Columns, cut, joined
@@ -134,14 +135,7 @@ class TaskReader:
         streams = {stream.name: stream for stream in self._task.streams}
         try:
             await gather_or_cancel(
-                self._fetch(
-                    RangeFetcher(
-                        self._context,
-                        range_,
-                        streams[range_.stream_arn],
-                        self._open_source,
-                    )
-                )
+                self._fetch(range_, streams[range_.stream_arn])
                 for range_ in self._task.ranges
             )
         finally:
@@ -149,25 +143,24 @@ class TaskReader:
             await asyncio.sleep(0)
             self._queue.put_nowait(None)
 
-    async def _fetch(self, fetcher: RangeFetcher) -> None:
-        try:
-            await self._fetch_pages(fetcher)
-        finally:
-            fetcher.close()
+    async def _fetch(self, range_: ShardRange, stream: Stream) -> None:
+        fetcher = RangeFetcher(self._context, range_, stream, self._open_source)
+        with closing(fetcher):
+            while not fetcher.over:
+                await self._fetch_page(fetcher)
 
-    async def _fetch_pages(self, fetcher: RangeFetcher) -> None:
-        while not fetcher.over:
-            await fetcher.wait()
-            reserved = max(SMALL_PAGE_BYTES, fetcher.page_bytes)
-            await self._budget.reserve(reserved)
-            queued = 0
-            try:
-                batch = await fetcher.turn()
-                if batch is not None:
-                    queued = batch.nbytes
-                    self._queue.put_nowait(batch)
-            finally:
-                self._budget.release(reserved - queued)
+    async def _fetch_page(self, fetcher: RangeFetcher) -> None:
+        await fetcher.wait()
+        reserved = max(SMALL_PAGE_BYTES, fetcher.page_bytes)
+        await self._budget.reserve(reserved)
+        queued = 0
+        try:
+            batch = await fetcher.turn()
+            if batch is not None:
+                queued = batch.nbytes
+                self._queue.put_nowait(batch)
+        finally:
+            self._budget.release(reserved - queued)
 
 
 def _is_enough(batches: list[pa.RecordBatch]) -> bool:
