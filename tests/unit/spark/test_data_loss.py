@@ -11,7 +11,7 @@ import pytest
 
 from kinesumer.core.batch_ranges import Limits
 from kinesumer.errors import ConfigurationError, DataLossError, SourceUnavailableError
-from kinesumer.model.positions import After, Offset, Position, ShardPosition
+from kinesumer.model.positions import After, Position, ShardPosition
 from kinesumer.model.records import Page
 from kinesumer.model.streams import ShardKey, Start, Stream
 from kinesumer.spark.options.parser import FromCheckpoint, ReadOptions
@@ -73,15 +73,12 @@ async def leave_to_clients(group: Group, seconds: float) -> MirroredQuery:
 async def start_where_the_group_is(group: Group, query: MirroredQuery) -> ShardPosition:
     """Plan a first batch from the group's position, and return the batch's end."""
 
-    async def stored() -> Offset:
-        return await query.mirror.stored()
-
     async def open_source(stream: Stream) -> AwsSource:
         return AwsSource(group.kinesis.source(stream.name))
 
     options = ReadOptions(streams=(Stream("orders"),), starting=FromCheckpoint())
     driver = Driver(options, open_source, group.clock)
-    driver.stored = stored
+    driver.stored = query.mirror.stored
     end = await driver.latest({}, Limits())
     assert end is not None
     (stream,) = end.values()
@@ -116,7 +113,7 @@ async def test_a_query_stores_the_tips_of_quiet_shards(world: Group) -> None:
     query = await MirroredQuery(world).start()
     await query.batch()
     await world.until(lambda: SHARD in (rows := world.shard_rows()) and rows[SHARD].tip)
-    (arn, offset) = next(iter(query.log.offset.items()))
+    [(arn, offset)] = query.log.offset.items()
     place = offset.shards[SHARD]
     assert isinstance(place, After)
     for hours in (0.5, 2.0, 2.5):

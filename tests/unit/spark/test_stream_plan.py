@@ -127,9 +127,8 @@ async def test_a_start_before_the_retention_is_an_error_or_counted(
     await world.pass_time(3 * DAY)
     left = world.put(5)
     start = two_days_ago(world)
-    options: dict[str, Any] = {"starting": start}
-    if of_stream:
-        options = {"streams": (Stream("orders", start=start),)}
+    by_stream = {"streams": (Stream("orders", start=start),)}
+    options: dict[str, Any] = by_stream if of_stream else {"starting": start}
     query = world.query(**options)
     with pytest.raises(
         DataLossError, match=r"start is 2\S*Z, but .* only records since 2\S*Z, .* 24"
@@ -190,12 +189,9 @@ async def log_batch(world: World, kind: str) -> Query:
     another batch.
     """
     world.kinesis.create_stream("orders", 1 if kind == "child" else 2)
-    start = Start.TRIM_HORIZON
-    if kind == "AT_TIMESTAMP":
-        start = Start(type=kind, timestamp=world.clock.wall())
-    elif kind == "LATEST":
-        start = Start.LATEST
-    query = world.query(starting=start)
+    now = Start(type="AT_TIMESTAMP", timestamp=world.clock.wall())
+    starts = {"AT_TIMESTAMP": now, "LATEST": Start.LATEST}
+    query = world.query(starting=starts.get(kind, Start.TRIM_HORIZON))
     if kind in ("After", "child"):
         world.put(20)
     if kind == "child":
