@@ -256,7 +256,7 @@ def test_a_streams_own_columns_are_accepted() -> None:
         ("data bigint, partition_key string", "column data is bigint"),
         (
             "data binary, partition_key bigint",
-            "column partition_key is bigint, but must",
+            "column partition_key is bigint, but must be string",
         ),
         ("data string, partition_key string, x bigint", "column x has no place"),
         ("Data string, partition_key string", "rename it to data"),
