@@ -56,44 +56,58 @@ class Scenario:
     """A group to simulate."""
 
     name: str = "plain"
-    members: int = 3  # clients at the start
-    shards: tuple[int, ...] = (8,)  # shards of each stream at the start
-    records_per_second: float = 20.0  # the total rate of records over all streams
-    # Share of the Kinesis records that hold several user records.
+    members: int = 3
+    """Clients at the start."""
+    shards: tuple[int, ...] = (8,)
+    """Shards of each stream at the start."""
+    records_per_second: float = 20.0
+    """The total rate of records over all streams."""
     aggregated: float = 0.0
+    """Share of the Kinesis records that hold several user records."""
     assignor: Literal["range", "load"] = "range"
     commit: Literal["auto", "manual"] = "auto"
     batches: bool = False
-    # Concurrent handler calls per shard. If it is 0, clients don't use ``run()``.
     concurrency: int = 0
+    """Concurrent handler calls per shard. If it is 0, clients don't use ``run()``."""
     start: Start = Start.TRIM_HORIZON
-    mixed: bool = False  # True if members may consume different streams
-    min_read_interval_seconds: float = 0.2  # shortest time between two reads of a shard
-    # True if a restarted process keeps the client ID of its predecessor.
+    mixed: bool = False
+    """True if members may consume different streams."""
+    min_read_interval_seconds: float = 0.2
+    """Shortest time between two reads of a shard."""
     static_ids: bool = False
-    # The total rate of all kinds of faults, if no rates are given.
+    """True if a restarted process keeps the client ID of its predecessor."""
     faults_per_minute: float = 6.0
-    drift: float = 0.05  # the maximum deviation of a machine's clock rate from 1
-    together: bool = False  # True if all members start at the same time
-    labels: int = 0  # number of zones of the members, or 0 for no zones
+    """The total rate of all kinds of faults, if no rates are given."""
+    drift: float = 0.05
+    """The maximum deviation of a machine's clock rate from 1."""
+    together: bool = False
+    """True if all members start at the same time."""
+    labels: int = 0
+    """Number of zones of the members, or 0 for no zones."""
     app: str = "app"
-    faults: str = "all"  # kinds of faults and their rates, unless others are requested
-    tasks: int = 1  # number of tasks with which a client iterates over its batches
+    faults: str = "all"
+    """Kinds of faults and their rates, unless others are requested."""
+    tasks: int = 1
+    """Number of tasks with which a client iterates over its batches."""
     record_bytes: int = 20
-    # Bandwidth of each client for Kinesis's answers, or 0 for no limit.
     link_bytes_per_second: float = 0.0
-    # Write units per second of the table during faults, or None for no limit.
+    """Bandwidth of each client for Kinesis's answers, or 0 for no limit."""
     table_units_per_second: float | None = None
-    # Number of apps that consume the streams, each with ``members`` clients.
+    """Write units per second of the table during faults, or None for no limit."""
     apps: int = 1
-    idle: float = 0.0  # share of the shards that get no records after the first seconds
-    # Age at which records expire. If it is 0, only faults expire records.
+    """Number of apps that consume the streams, each with ``members`` clients."""
+    idle: float = 0.0
+    """Share of the shards that get no records after the first seconds."""
     retention_seconds: float = 0.0
-    # Greatest error of the clocks of Kinesis's servers during the faults.
+    """Age at which records expire. If it is 0, only faults expire records."""
     skew_seconds: float = 0.0
-    fan_out: float = 0.0  # share of the streams that each client reads by fan-out
-    subscription_seconds: float = 300.0  # time after which a subscription ends
-    callbacks: bool = False  # True if clients have ``on_assigned`` and ``on_revoked``
+    """Greatest error of the clocks of Kinesis's servers during the faults."""
+    fan_out: float = 0.0
+    """Share of the streams that each client reads by fan-out."""
+    subscription_seconds: float = 300.0
+    """Time after which a subscription ends."""
+    callbacks: bool = False
+    """True if clients have ``on_assigned`` and ``on_revoked``."""
     config: dict[str, Any] = field(default_factory=dict)
 
 
