@@ -175,7 +175,7 @@ class AppReader:
         seconds = self._clock.now() - began
         found = report(self._app, "", self._before)
         at = self._clock.wall()
-        return AppReading(found, self._before, self._lag, at, seconds, scale)
+        return AppReading(found, self._lag, at, seconds, scale)
 
 
 class Exporter:

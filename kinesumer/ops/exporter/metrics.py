@@ -14,7 +14,6 @@ from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.rows import CLIENT
 from kinesumer.model.streams import ShardKey, stream_name
 from kinesumer.ops.group.client_reports import Failures
-from kinesumer.ops.group.observation import Observation
 from kinesumer.ops.group.status import GroupReport, StreamReport
 
 PREFIX = "kinesumer_group_"
@@ -145,7 +144,6 @@ class AppReading(NamedTuple):
     """The result of reading an app once."""
 
     report: GroupReport
-    observation: Observation  # since when its values have been unchanged
     has_lags: bool
     at: float  # seconds since 1970
     seconds: float  # the duration of the read
@@ -192,10 +190,10 @@ def build_metrics(apps: Iterable[AppMetrics]) -> list[Metric]:
 
 
 def _add_app(metrics: MetricSet, app: str, reading: AppReading) -> None:
-    report, snapshot = reading.report, reading.observation.snapshot
+    report = reading.report
     metrics.add("read_duration_seconds", reading.seconds, app)
     metrics.add("read_timestamp_seconds", reading.at, app)
-    metrics.add("unreadable_rows", len(snapshot.corrupt), app)
+    metrics.add("unreadable_rows", len(report.unreadable_rows), app)
     if all(member.kind == CLIENT for member in report.members):
         metrics.add("leader_present", report.leader is not None, app)
     states: Counter[str] = Counter()
@@ -244,17 +242,15 @@ def _add_stream(
     for name in SHARD_STATES:
         metrics.add("shards", stream.states.get(name, 0), *labels, name)
     stopped = sum(shard.poison is not None for shard in shards)
-    # Rows don't tell since when a shard has no owner, so a restarted exporter begins
-    # again at 0.
-    seen, now = reading.observation.unconsumed, reading.observation.at
-    since = [at for key, at in seen.items() if key.stream_arn == stream.stream_arn]
     for name, value in {
         "paused_shards": sum(bool(s.paused) and s.state != "ended" for s in shards),
         "isolated_shards": sum(shard.isolated for shard in shards) - stopped,
         "stopped_shards": stopped,
         "unowned_shards": sum(shard.is_unconsumed for shard in shards),
         "unassignable_shards": stream.unassignable_shards,
-        "unowned_seconds": now - min(since, default=now),
+        # Rows don't tell since when a shard has no owner, so a restarted exporter
+        # begins again at 0.
+        "unowned_seconds": max((s.unowned_seconds or 0.0 for s in shards), default=0.0),
         "hot_shards": sum(shard.hot for shard in shards),
     }.items():
         metrics.add(name, value, *labels)
@@ -291,14 +287,13 @@ def _add_lags(
     reading: AppReading,
     labels: tuple[str, ...],
 ) -> None:
-    def of_stream(keys: Iterable[ShardKey]) -> list[ShardKey]:
-        return [key for key in keys if key.stream_arn == stream.stream_arn]
-
-    metrics.add("stuck_shards", len(of_stream(reading.observation.stuck)), *labels)
+    stuck = sum(shard.stuck for shard in stream.shards)
+    metrics.add("stuck_shards", stuck, *labels)
     by_id = {shard.shard_id: shard for shard in stream.shards}
-    for key in of_stream(reading.scale.slowest):
-        seconds = (by_id[key.shard_id].millis_behind_latest or 0) / 1000
-        metrics.add("shard_lag_seconds", seconds, *labels, key.shard_id)
+    for arn, shard_id in reading.scale.slowest:
+        if arn == stream.stream_arn:
+            seconds = (by_id[shard_id].millis_behind_latest or 0) / 1000
+            metrics.add("shard_lag_seconds", seconds, *labels, shard_id)
     metrics.add("lag_known", stream.lag_problem is None, *labels)
     if stream.lag_problem is not None:
         return

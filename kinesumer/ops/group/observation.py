@@ -42,12 +42,16 @@ def stall_limit_seconds(member: MemberRow) -> float:
 
 @dataclass(frozen=True)
 class FleetView:
-    """A snapshot of a group, with the ages of heartbeats and the lags of shards."""
+    """A snapshot of a group, with the lags of shards, and for how long states last."""
 
     snapshot: Snapshot
     # The seconds for which each session's heartbeat has been unchanged.
     heartbeat_ages: Mapping[str, float] = field(default_factory=dict)
     lags: Lags = NO_LAGS
+    # Owned shards that lag and whose position has not moved for a minute.
+    stuck: frozenset[ShardKey] = frozenset()
+    # The seconds for which each shard that isn't consumed has been seen so.
+    unconsumed_ages: Mapping[ShardKey, float] = field(default_factory=dict)
 
     @cached_property
     def loads(self) -> FleetLoads:
@@ -126,8 +130,6 @@ class Observation(FleetView):
     )
     # The last client that owned each shard, even if it has no owner now.
     owners: Mapping[ShardKey, str] = field(default_factory=dict)
-    # Owned shards that lag and whose position has not moved for a minute.
-    stuck: frozenset[ShardKey] = frozenset()
     # By shard that isn't consumed: the time when this was first seen.
     unconsumed: Mapping[ShardKey, float] = field(default_factory=dict)
 
@@ -153,14 +155,15 @@ def observe(
     positions = _track_unchanged(
         old.positions, {row.key: row.position for row in rows}, now
     )
+    unconsumed = {
+        key: old.unconsumed.get(key, now)
+        for arn in snapshot.shards
+        for key in snapshot.unconsumed(arn)
+    }
     return Observation(
         snapshot,
         {session: now - since for session, (_, since) in heartbeats.items()},
         lags,
-        now,
-        heartbeats,
-        positions,
-        {row.key: row.owner_id or old.owners.get(row.key, "") for row in rows},
         frozenset(
             row.key
             for row in rows
@@ -169,11 +172,12 @@ def observe(
             > max(NOISE_MILLIS, snapshot.expected_lag_millis(row.owner))
             and now - positions[row.key][1] >= WINDOW_SECONDS
         ),
-        {
-            key: old.unconsumed.get(key, now)
-            for arn in snapshot.shards
-            for key in snapshot.unconsumed(arn)
-        },
+        {key: now - since for key, since in unconsumed.items()},
+        now,
+        heartbeats,
+        positions,
+        {row.key: row.owner_id or old.owners.get(row.key, "") for row in rows},
+        unconsumed,
     )
 
 

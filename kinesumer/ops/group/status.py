@@ -7,9 +7,10 @@ The tables, the dashboard and the metrics are functions of it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import replace
 
 import msgspec
 
@@ -30,6 +31,8 @@ from kinesumer.ops.group.loads import PlanReport, Rates, rates
 from kinesumer.ops.group.observation import (
     FleetView,
     HeartbeatObserver,
+    Observation,
+    observe,
     stall_limit_seconds,
 )
 from kinesumer.ops.group.problems import INCIDENTS, Finding, find_problems
@@ -98,6 +101,8 @@ class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
     caught_up: bool | None
     load: Rates | None
     hot: bool
+    stuck: bool
+    unowned_seconds: float | None
 
     @property
     def is_unconsumed(self) -> bool:
@@ -136,38 +141,42 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     members: list[MemberReport]
     streams: list[StreamReport]
     problems: list[str]
+    unreadable_rows: list[str]
 
 
 class StatusQuery:
-    """A status query that remembers the heartbeats between its reads."""
+    """A status query that remembers heartbeats and shards between its reads."""
 
     def __init__(
         self, app: str, table: str, roles: Roles = NO_ROLES, *, lag: bool = True
     ) -> None:
         self._about, self._roles, self._lag = (app, table), roles, lag
         self._heartbeats = HeartbeatObserver(app)
+        self._before: Observation | None = None
 
     async def read(self, clients: ClientFactory, store: StateStore) -> GroupReport:
         """Read rows, heartbeats and lags; return the report. Raises KinesumerError."""
         snapshot = await read_known_snapshot(store, *self._about)
-        shards = snapshot.shards if self._lag else {}
+        now, shards = time.monotonic(), snapshot.shards if self._lag else {}
         ages, lags = await asyncio.gather(
             self._heartbeats.watch(store, snapshot),
             read_lags(clients, shards, self._roles),
         )
-        return report(*self._about, FleetView(snapshot, ages, lags))
+        self._before = observe(self._before, snapshot, lags, now)
+        return report(*self._about, replace(self._before, heartbeat_ages=ages))
 
 
 def report(app: str, table: str, fleet: FleetView) -> GroupReport:
     """Return the report of a group as it was read (docs/status-json.md)."""
     snapshot = fleet.snapshot
     streams = [_stream(stream, fleet) for stream in snapshot.streams]
-    lags = _session_lags(fleet)
+    lags, pause_reason = _session_lags(fleet), _pause_reason(snapshot.group)
     return GroupReport(
         app=app,
         table=table,
         leader=snapshot.leader_id,
-        **_pause(snapshot.group),
+        paused=pause_reason is not None,
+        pause_reason=pause_reason,
         plan=fleet.plan,
         members=[_member(member, fleet, lags) for member in snapshot.alive],
         streams=streams,
@@ -181,13 +190,13 @@ def report(app: str, table: str, fleet: FleetView) -> GroupReport:
                 for text in _stream_problems(stream)
             ),
         ],
+        unreadable_rows=list(snapshot.corrupt),
     )
 
 
-def _pause(row: GroupRow | StreamRow | None) -> dict[str, Any]:
-    is_paused = row is not None and row.paused
-    reason = row.pause_reason if row is not None and is_paused else None
-    return {"paused": is_paused, "pause_reason": reason}
+def _pause_reason(row: GroupRow | StreamRow | None) -> str | None:
+    """Return an operator's reason, empty if none was given; None without a pause."""
+    return row.pause_reason if row is not None and row.paused else None
 
 
 def _session_lags(fleet: FleetView) -> dict[str, int]:
@@ -244,12 +253,13 @@ def _member(
 
 def _stream(stream: StreamRow, fleet: FleetView) -> StreamReport:
     arn, lags, alive = stream.arn, fleet.lags, fleet.snapshot.alive
-    rows = fleet.snapshot.shards[arn]
+    rows, pause_reason = fleet.snapshot.shards[arn], _pause_reason(stream)
     return StreamReport(
         stream_arn=arn,
         start=wire.start_text(stream.start),
         baseline=stream.baseline,
-        **_pause(stream),
+        paused=pause_reason is not None,
+        pause_reason=pause_reason,
         retention_hours=lags.retention_hours.get(arn),
         lag_problem=lags.problems.get(arn),
         millis_behind_latest=fleet.millis_behind(arn),
@@ -264,6 +274,7 @@ def _stream(stream: StreamRow, fleet: FleetView) -> StreamReport:
 
 def _shard(row: ShardRow, fleet: FleetView) -> ShardReport:
     position, pause = row.position, fleet.snapshot.pause(row)
+    unowned = fleet.unconsumed_ages.get(row.key)
     return ShardReport(
         shard_id=row.key.shard_id,
         first_hash=wire.hash_text(row.first_hash),
@@ -284,6 +295,8 @@ def _shard(row: ShardRow, fleet: FleetView) -> ShardReport:
         caught_up=fleet.caught_up([row]),
         load=rates(fleet.loads.of_shards.get(row.key)),
         hot=row.key in fleet.loads.hot_shards,
+        stuck=row.key in fleet.stuck,
+        unowned_seconds=None if unowned is None else round(unowned, 1),
     )
 
 

@@ -194,7 +194,7 @@ def build_all(first: Snapshot, second: Snapshot) -> None:
     page = build_state(found, info=INFO, at=1.0, every_seconds=2.0, events=events)
     msgspec.json.encode(page)
     scale = ScaleObserver(DEFAULT_OPTIONS).observe(now, 100.0, has_lags=True)
-    account = AppMetrics(APP, 1, 0, AppReading(found, now, True, 1.0, 1.0, scale))
+    account = AppMetrics(APP, 1, 0, AppReading(found, True, 1.0, 1.0, scale))
     generate_latest(Metrics(build_metrics([account])))
     app = AppObservation(
         app=APP, first=first, second=second, seconds=100.0, heartbeat_ages=ages

@@ -65,9 +65,8 @@ async def test_shards_without_an_owner_age_from_the_reading_that_saw_them(
     await asyncio.sleep(20.0)
     await one.read(NO_CLIENTS, world.table)
     assert one.metrics.reading is not None
-    observation = one.metrics.reading.observation
-    ages = [observation.at - since for since in observation.unconsumed.values()]
-    assert ages == [pytest.approx(20.0)] * 2
+    [stream] = one.metrics.reading.report.streams
+    assert [shard.unowned_seconds for shard in stream.shards] == [20.0] * 2
 
 
 @in_virtual_time

@@ -65,7 +65,7 @@ def metrics_of(
 
 def reading(observed: Observation, has_lags: bool, scale: Scale) -> AppReading:
     found = report("a", "table", observed)
-    return AppReading(found, observed, has_lags, 1e9, 0.1, scale)
+    return AppReading(found, has_lags, 1e9, 0.1, scale)
 
 
 def samples(*accounts: AppMetrics) -> dict[str, dict[Any, float]]:
@@ -146,6 +146,13 @@ def test_each_metric_of_an_app_or_its_only_stream(
 ) -> None:
     metrics = metrics_of(replace(SNAPSHOT, **changes))
     assert {name: of(metrics[name]) for name in expected} == expected
+
+
+def test_a_shard_that_lags_at_one_position_for_a_minute_is_stuck() -> None:
+    lags = Lags({SHARDS[0].key: 20_000}, {})
+    observed = observe(observe(None, SNAPSHOT, lags, 0.0), SNAPSHOT, lags, 60.0)
+    metrics = samples(AppMetrics("a", 1, 0, reading(observed, True, Scale())))
+    assert of(metrics["stuck_shards"]) == 1
 
 
 def test_samples_have_the_labels_of_their_stream_and_shard() -> None:

@@ -15,7 +15,7 @@ from kinesumer.model.rows import Deaths, GroupRow, LeaderRow
 from kinesumer.model.streams import FanOutUse
 from kinesumer.ops.group.doctor import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.lag import NO_LAGS, Lags
-from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.observation import FleetView, observe
 from kinesumer.ops.group.problems import Severity, find_problems
 from kinesumer.ops.group.status import GroupReport, report
 from tests.support.doctor import ARN, HALF, app, check_finding, member, row, snapshot
@@ -128,6 +128,29 @@ def test_a_problem_is_reported_if_all_clients_are_drained() -> None:
 def test_an_interrupted_reset_is_a_problem() -> None:
     problems = status(group=GroupRow("g", resetting=True)).problems
     assert any("kinesumer reset again" in text for text in problems)
+
+
+def test_unreadable_rows_are_problems_too() -> None:
+    answer = status(corrupt=("a row",))
+    assert answer.unreadable_rows == answer.problems[:1] == ["a row"]
+
+
+@pytest.mark.parametrize(
+    ("now", "stuck", "unowned"),
+    [
+        (59.0, [], 59.0),
+        (60.04, ["shardId-0", "shardId-4", "shardId-10"], 60.0),
+    ],
+)
+def test_shards_are_stuck_after_a_minute_and_unowned_since_they_were_seen_so(
+    now: float, stuck: list[str], unowned: float
+) -> None:
+    lags = Lags({shard.key: 20_000 for shard in SHARDS}, {})
+    observed = observe(observe(None, SNAPSHOT, lags, 0.0), SNAPSHOT, lags, now)
+    [stream] = report("app", "table", observed).streams
+    assert [shard.shard_id for shard in stream.shards if shard.stuck] == stuck
+    times = [shard.unowned_seconds for shard in stream.shards]
+    assert times == [None, unowned, unowned, None, None, None]
 
 
 def fields(struct: Any) -> set[str]:
