@@ -5,18 +5,25 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import asdict
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
+from kinesumer.ops.group import status
 from kinesumer.ops.group.connect import NO_ROLES, Roles
 from kinesumer.ops.group.loads import PlanReport, Rates, rates, sum_loads
 from kinesumer.ops.group.observation import FleetView
-from kinesumer.ops.group.shard_reads import SHARD_ERRORS, ShardSampler, sample_shards
+from kinesumer.ops.group.shard_reads import (
+    SHARD_ERRORS,
+    Samples,
+    ShardSampler,
+    sample_shards,
+)
 from kinesumer.ops.group.snapshot import read_known_snapshot
 from kinesumer.ports import StateStore
 from kinesumer.runtime.text import MAX_NAMED
@@ -151,17 +158,17 @@ def report(distribution: Distribution, by: str) -> DistributionReport:
     def fair_share(clients: Sequence[Consumer]) -> float | None:
         return _share(sum(client.weight for client in clients), total_weight)
 
-    def spread(clients: Sequence[Consumer]) -> dict[str, Any]:
+    def spread(clients: Sequence[Consumer]) -> Spread:
         shards = [shard for client in clients for shard in owned[client.client_id]]
         work = _share(sum(shard.work for shard in shards), total_work)
         fair = fair_share(clients)
-        return {
-            "shards": len(shards),
-            "bytes_per_second": _total_bytes(shards),
-            "load": rates(sum_loads(s.load.load for s in shards if s.load)),
-            "work_share": None if work is None else round(work, 4),
-            "load_share": None if work is None or not fair else round(work / fair, 2),
-        }
+        return Spread(
+            shards=len(shards),
+            bytes_per_second=_total_bytes(shards),
+            load=rates(sum_loads(s.load.load for s in shards if s.load)),
+            work_share=None if work is None else round(work, 4),
+            load_share=None if work is None or not fair else round(work / fair, 2),
+        )
 
     def of_cluster(name: str, clients: Sequence[Consumer]) -> ClusterSpread:
         counts = [len(owned[client.client_id]) for client in clients]
@@ -173,7 +180,7 @@ def report(distribution: Distribution, by: str) -> DistributionReport:
             fair_shards=round(fair * len(distribution.shards), 2),
             fewest_of_a_client=min(counts),
             most_of_a_client=max(counts),
-            **spread(clients),
+            **asdict(spread(clients)),
         )
 
     return DistributionReport(
@@ -185,7 +192,9 @@ def report(distribution: Distribution, by: str) -> DistributionReport:
         clusters=[of_cluster(*item) for item in sorted(clusters.items())],
         clients=[
             ClientSpread(
-                client_id=one.client_id, cluster=cluster_of(one), **spread([one])
+                client_id=one.client_id,
+                cluster=cluster_of(one),
+                **asdict(spread([one])),
             )
             for one in sorted(distribution.clients)
         ],
@@ -233,20 +242,17 @@ async def read_distribution(
     Leaves out shards that have ended or wait for their parents. Raises KinesumerError.
     """
     snapshot = await read_known_snapshot(store, app)
-    fleet = FleetView(snapshot)
     rows = {
         arn: [row for row in page if row.ready and not row.ended]
         for arn, page in snapshot.shards.items()
+        if throughput
     }
-    measured: dict[ShardKey, float | None] = {}
-    problems = list(snapshot.corrupt)
-    if throughput:
-        samples = await sample_shards(clients, rows, roles, _sample_rate)
-        measured = samples.values
-        problems += [
-            f"stream {arn}: throughput unknown: {error}"
-            for arn, error in samples.problems.items()
-        ]
+    samples = await sample_shards(clients, rows, roles, _sample_rate)
+    return of_group(status.report(app, "", FleetView(snapshot)), samples)
+
+
+def of_group(group: status.GroupReport, samples: Samples[float | None]) -> Distribution:
+    """Return the distribution of a group, with the sampled traffic of its shards."""
     # The fair share of drained and leaving clients is no shards, so their weight is 0.
     consumers = [
         Consumer(
@@ -254,20 +260,25 @@ async def read_distribution(
             member.label,
             0 if member.drained or member.state == "leaving" else member.weight,
         )
-        for member in snapshot.alive
+        for member in group.members
     ]
     loads = [
         ShardLoad(
-            row.owner_id if snapshot.state(row) in ("owned", "moving") else "",
-            measured.get(row.key),
-            row.key,
-            rates(fleet.loads.of_shards.get(row.key)),
-            row.key in fleet.loads.hot_shards,
+            (shard.owner or "") if shard.state in ("owned", "moving") else "",
+            samples.values.get(key := ShardKey(stream.stream_arn, shard.shard_id)),
+            key,
+            shard.load,
+            shard.hot,
         )
-        for page in rows.values()
-        for row in page
+        for stream in group.streams
+        for shard in stream.shards
+        if shard.state not in ("ended", "waiting")
     ]
-    return Distribution(consumers, loads, problems, fleet.plan)
+    problems = group.unreadable_rows + [
+        f"stream {arn}: throughput unknown: {error}"
+        for arn, error in samples.problems.items()
+    ]
+    return Distribution(consumers, loads, problems, group.plan)
 
 
 async def _sample_rate(sampler: ShardSampler, _: ShardRow) -> float | None:

@@ -27,11 +27,11 @@ from kinesumer.ops.dashboard.model import DashboardInfo, assign_lanes, build_sta
 from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, ScaleObserver
 from kinesumer.ops.exporter.metrics import AppMetrics, AppReading, build_metrics
 from kinesumer.ops.group import distribution, status
-from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
 from kinesumer.ops.group.doctor import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.doctor.observation import AppObservation
 from kinesumer.ops.group.lag import NO_LAGS, Lags
 from kinesumer.ops.group.observation import FleetView, observe
+from kinesumer.ops.group.shard_reads import Samples
 from kinesumer.ops.group.snapshot import Snapshot, read_snapshot
 from kinesumer.ops.migration import positions
 from kinesumer.wire.rows import timestamp_text
@@ -201,10 +201,9 @@ def build_all(first: Snapshot, second: Snapshot) -> None:
     )
     for check in APP_CHECK_FUNCTIONS:
         list(check(app))
-    members = [Consumer(m.client_id, m.label, m.weight) for m in second.alive]
-    loads = [ShardLoad(row.owner_id) for row in rows]
+    shares = distribution.of_group(found, Samples({}, {}, {}))
     for kind in ("label", "zone", "prefix:3"):
-        distribution.report(Distribution(members, loads), kind)
+        msgspec.json.encode(distribution.report(shares, kind))
     export_and_import(second)
 
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from kinesumer.errors import ConfigurationError
+from kinesumer.errors import AccessDeniedError, ConfigurationError
 from kinesumer.model.reports import Load
 from kinesumer.model.streams import ShardKey
+from kinesumer.ops.group import status
 from kinesumer.ops.group.distribution import (
     Consumer,
     Distribution,
     DistributionReport,
     ShardLoad,
     cluster_by,
+    of_group,
     report,
 )
 from kinesumer.ops.group.loads import PlanReport, Rates, rates
+from kinesumer.ops.group.observation import FleetView
+from kinesumer.ops.group.shard_reads import Samples
+from tests.support.doctor import ARN, member, row, snapshot
 
-ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
+DENIED = AccessDeniedError("kinesis:GetRecords", ARN)
 
 
 def clusters(answer: DistributionReport) -> dict[str, tuple[int, int, float]]:
@@ -56,6 +61,34 @@ def test_clusters_are_named_by_labels_zones_or_ids(
 def test_an_unknown_cluster_kind_is_rejected(by: str) -> None:
     with pytest.raises(ConfigurationError, match="give label, zone or prefix"):
         cluster_by(by)
+
+
+def test_the_distribution_of_a_group_is_that_of_its_report() -> None:
+    shards = [
+        row(0),
+        row(1, "gone"),
+        row(2, paused=True),
+        row(3, "", ready=False),
+        row(4, "", ended=True),
+    ]
+    members = [
+        member("a", label="blue", weight=2),
+        member("b", drained=True),
+        member("c", state="leaving"),
+    ]
+    found = snapshot(shards, members, corrupt=("a row",))
+    samples: Samples[float | None] = Samples({shards[0].key: 5.0}, {ARN: DENIED}, {})
+    made = of_group(status.report("a", "", FleetView(found)), samples)
+    assert made == Distribution(
+        [Consumer("a", "blue", 2), Consumer("b", weight=0), Consumer("c", weight=0)],
+        [
+            ShardLoad("a", 5.0, shards[0].key),
+            ShardLoad("", None, shards[1].key),
+            ShardLoad("a", None, shards[2].key),
+        ],
+        ["a row", f"stream {ARN}: throughput unknown: {DENIED}"],
+        PlanReport(None, None, []),
+    )
 
 
 def test_unowned_shards_and_unknown_rates_are_reported() -> None:
