@@ -1,4 +1,8 @@
-"""Find events between two observations, and merge similar ones."""
+"""Find events between two observations, and merge similar ones.
+
+Observations say what a report of a group doesn't: the dead clients, the last owner of a
+shard that has none, and the pause of a shard that a wider pause covers.
+"""
 
 from __future__ import annotations
 

@@ -140,8 +140,7 @@ class Poller:
         await wait_and_clear(self._wake, seconds)
 
     def _interval_seconds(self) -> float:
-        snapshot = self._observation.snapshot if self._observation else NO_ROWS
-        shards = sum(1 for _ in snapshot.rows)
+        shards = sum(len(stream.shards) for stream in self._report.streams)
         # A poll reads every shard's row, so larger fleets are polled less often: the
         # rows are read at the rate at which the rows of clients are written.
         return interval_seconds(MIN_INTERVAL_SECONDS, shards)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -51,15 +52,23 @@ def test_status_repeats_until_a_signal_and_survives_an_outage(
     stopped_app: EmbeddedAws, start: Starter
 ) -> None:
     watching = start(*STATUS, "--watch", "--no-lag")
-    lines(watching, 1)
+    seconds = [unowned_seconds(line) for line in lines(watching, 1)]
     stopped_app.outage(2.5)
     assert watching.stderr is not None
     assert b"; trying again" in watching.stderr.readline()
     stopped_app.clear_faults()
-    lines(watching, 1)
+    # It remembers through the outage for how long shards have had no owner.
+    seconds += map(unowned_seconds, lines(watching, 1))
+    assert 0.0 == seconds[0] < 2.5 < seconds[1]
     watching.send_signal(signal.SIGINT)
     finished(watching)
     assert watching.returncode == 130
+
+
+def unowned_seconds(line: bytes) -> float:
+    """Return for how long a status has seen the shards without an owner."""
+    [stream] = json.loads(line)["streams"]
+    return float(min(shard["unowned_seconds"] for shard in stream["shards"]))
 
 
 @pytest.mark.process
