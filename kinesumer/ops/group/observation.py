@@ -130,8 +130,6 @@ class Observation(FleetView):
     )
     # The last client that owned each shard, even if it has no owner now.
     owners: Mapping[ShardKey, str] = field(default_factory=dict)
-    # By shard that isn't consumed: the time when this was first seen.
-    unconsumed: Mapping[ShardKey, float] = field(default_factory=dict)
 
 
 def _track_unchanged(
@@ -149,17 +147,12 @@ def observe(
 ) -> Observation:
     """Return a new observation; an unchanged value keeps its time from ``before``."""
     old = before or Observation(snapshot)
-    rows = list(snapshot.rows)
+    rows, ages = list(snapshot.rows), old.unconsumed_ages
     beats = {member.session: member.beat for member in snapshot.alive}
     heartbeats = _track_unchanged(old.heartbeats, beats, now)
     positions = _track_unchanged(
         old.positions, {row.key: row.position for row in rows}, now
     )
-    unconsumed = {
-        key: old.unconsumed.get(key, now)
-        for arn in snapshot.shards
-        for key in snapshot.unconsumed(arn)
-    }
     return Observation(
         snapshot,
         {session: now - since for session, (_, since) in heartbeats.items()},
@@ -172,12 +165,15 @@ def observe(
             > max(NOISE_MILLIS, snapshot.expected_lag_millis(row.owner))
             and now - positions[row.key][1] >= WINDOW_SECONDS
         ),
-        {key: now - since for key, since in unconsumed.items()},
+        {
+            key: ages[key] + now - old.at if key in ages else 0.0
+            for arn in snapshot.shards
+            for key in snapshot.unconsumed(arn)
+        },
         now,
         heartbeats,
         positions,
         {row.key: row.owner_id or old.owners.get(row.key, "") for row in rows},
-        unconsumed,
     )
 
 
