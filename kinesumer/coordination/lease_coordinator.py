@@ -35,11 +35,13 @@ from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, shard_writes
 from kinesumer.wire.shard_writes import with_deaths
 
-# While shards in the range are unclaimed, the rows are read at this interval. After
-# some reads, the slow interval applies, which also interrupts many claims.
+# While shards in the range are unclaimed, the rows are read each POLL_SECONDS. After 40
+# reads, which take longer than the default lease of a dead owner, the slow interval
+# applies, which also interrupts many claims. A second hardly delays a claim.
 SLOW_POLL_SECONDS = 1.0
 POLLS_BEFORE_SLOW = 40
-FULL_POLL_SECONDS = 60.0  # the interval if all shards are claimed
+# The interval if all shards are claimed. Chosen: plans and notices cause reads at once.
+FULL_POLL_SECONDS = 60.0
 
 
 class Claim(NamedTuple):
@@ -174,6 +176,7 @@ class LeaseCoordinator:
 
     def _release_outside(self) -> None:
         heartbeat = self._context.config.heartbeat_interval_seconds
+        # The next owner learns of the plan by a heartbeat, and its answer takes time.
         delay = 1.1 * interval_seconds(heartbeat, self._member.clients)
         self._moving, due = claims.to_release(
             {key: owned.row.first_hash for key, owned in self.shards.by_key.items()},

@@ -36,6 +36,8 @@ from kinesumer.wire.reports import (
     max_entries,
 )
 
+# The interval of checks. A sixth of the default of ``unreachable_after_seconds``, so
+# that the state changes hardly later than configured.
 PROBE_SECONDS = 5.0
 # Errors that prove that Kinesis was reached.
 REACHED_ERRORS = (

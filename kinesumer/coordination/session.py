@@ -18,6 +18,7 @@ from kinesumer.coordination.held_shards import HeldShards
 from kinesumer.coordination.leader import Leader
 from kinesumer.coordination.lease_coordinator import LeaseCoordinator
 from kinesumer.coordination.membership import Notify, SessionRenewed
+from kinesumer.core.backoff import CHECK_SECONDS
 from kinesumer.core.congestion import share_of
 from kinesumer.core.liveness import interval_seconds
 from kinesumer.core.load import work_of_report
@@ -161,7 +162,7 @@ class Departure:
             try:
                 async with timeout(LEAVE_TIMEOUT_HEARTBEATS * interval):
                     while self._has_shards_or_range():
-                        await asyncio.sleep(0.05)
+                        await asyncio.sleep(CHECK_SECONDS)
             except TimeoutError:
                 pass
         self._delivery.close()

@@ -19,6 +19,7 @@ from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows, writes
 
 # A client of Kinesumer for Go counts as alive for this time after it updates its row.
+# Chosen: it updates the row every few seconds, and the clocks may differ.
 GO_FRESH_SECONDS = 60.0
 
 

@@ -26,12 +26,15 @@ class Backoff(NamedTuple):
         return self.limit_seconds(failures) * (0.5 + jitter / 2)
 
 
-# For calls of services, whose outages and throttling last for seconds.
+# For calls of services, whose outages and throttling last for seconds. The first
+# wait is some round trips. The longest one is short beside such an outage.
 CALL_BACKOFF = Backoff(0.15, 3.0)
 # For what a person or a pipeline has to repair: soon tries would only cost requests.
+# Half a minute more is not noticed after a repair that took minutes.
 REPAIR_BACKOFF = Backoff(1.0, 30.0)
 
-# Between two looks at what AWS is changing, such as a stream that is being created.
+# Between two looks at what AWS is changing, such as a stream that is being created. It
+# changes that within seconds, and allows few calls a second.
 LOOK_SECONDS = 0.5
 # A client describes a stream at most once in this time, because AWS allows an account
 # 20 descriptions a second.

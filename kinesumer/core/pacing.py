@@ -20,11 +20,14 @@ CALL_SECONDS = 0.205
 # AWS allows this many bytes per second and shard. After a larger page, AWS refuses all
 # apps' reads of the shard for a while.
 BYTES_PER_SECOND = 2_000_000
-PAGE_BYTES = 1_500_000  # maximum size of a page
-SHARED_PAGE_BYTES = 500_000  # maximum size of a page while others read the shard
+# Maximum size of a page. Its records may be a third larger than those of the last page,
+# by which it is estimated.
+PAGE_BYTES = BYTES_PER_SECOND * 3 // 4
+# The same while others read the shard: pages of four apps fit into a second.
+SHARED_PAGE_BYTES = BYTES_PER_SECOND // 4
 # The extra wait after a page of more than BYTES_PER_SECOND, in which the shard's
 # allowance of bytes recovers. Otherwise AWS would refuse reads again after the next
-# page.
+# page. A second fills the allowance, which is that of a second.
 REFILL_SECONDS = 1.0
 # docs/decisions/03-fair-shares.md has the experiments for these numbers.
 RETRY_SECONDS = 0.02, 0.1  # the least and the most wait after a refusal
@@ -36,8 +39,11 @@ CAUGHT_UP_SECONDS = 0.25
 IDLE_SECONDS = 1.0
 # A shard without records for this time is read less and less often.
 IDLE_AFTER_SECONDS = 10.0  # after as much again, reads are IDLE_SECONDS apart
+# Of failed reads. These waits are random from 0 on, so the longest one has about the
+# mean of CALL_BACKOFF's longest wait.
 BACKOFF = Backoff(0.5, 5.0)
 # If all reads are refused for this time, a longer wait follows, as in an outage.
+# Chosen: bursts of other consumers are shorter.
 RETRY_FOR_SECONDS = 8.0
 
 
