@@ -283,7 +283,8 @@ class PutFailedError(KinesumerError):
         )
 
 
-MAX_REASONS = 3  # number of different reasons in a message
+# Number of different reasons in a message, which a person should read at a glance.
+MAX_REASONS = 3
 
 
 class RecordRefusedError(FatalError):

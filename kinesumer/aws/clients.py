@@ -16,7 +16,10 @@ from kinesumer.aws.http.sigv4 import Destination
 from kinesumer.runtime.extras import package_version
 from kinesumer.runtime.partitions import partition_data
 
+# TCP sends a lost first packet again after 1 s, and the next time after 3 s.
 CONNECT_SECONDS = 3.0
+# The longest wait for a byte. Chosen: a heartbeat must be sent again within its lease,
+# while Kinesis, SQS and S3 may work at large bodies, and S3 holds up nothing else.
 READ_SECONDS = {
     "kinesis": 10.0,
     "dynamodb": 2.0,
@@ -26,6 +29,7 @@ READ_SECONDS = {
     "glue": 5.0,
 }
 # Limit of each client's connections. For Kinesis, ``max_connections`` is added to it.
+# Four times PARALLEL_WRITES, so that no write waits for a connection.
 OTHER_CONNECTIONS = 128
 # AWS's other operations belong to its control plane.
 DATA_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecords", "SubscribeToShard")

@@ -40,6 +40,7 @@ MAX_FILE_PAUSE_SECONDS = 5.0
 # SDKs wait as long for an answer of STS.
 FETCH_SECONDS = 60.0
 # How long a thread waits for the other event loop, which user code may block.
+# An eighth of WAIT_SECONDS: the thread sends heartbeats, which must not be late.
 BORROW_SECONDS = 0.25
 # The name of a value in a call's context: the id of the keys that sign the call.
 CONTEXT = "kinesumer-key-id"

@@ -39,6 +39,7 @@ Answer = dict[str, Any]
 Attribute = dict[str, Any]
 T = TypeVar("T")
 # Time limit for a whole response. A call also fails if no byte arrives for 2 s.
+# It is less than the 6 s in which a session with the default lease delivers.
 ANSWER_SECONDS = 5.0
 _decode = msgspec.json.Decoder(Answer).decode
 # Matches DynamoDB's whole numbers, which have up to 38 digits.

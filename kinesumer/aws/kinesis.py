@@ -67,6 +67,7 @@ from kinesumer.wire.records import decode_iterator, decode_page
 Answer = TypeVar("Answer")
 
 # Time limit for a whole response. A call also fails if no byte arrives for 10 s.
+# A link of 3 Mbit/s carries the largest answer, of 10 MiB, in this time.
 ANSWER_SECONDS = 30.0
 DIRECT_CALLS = (*READS, PUT)
 READ, PLACE = READS

@@ -24,6 +24,7 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.runtime.text import SECRETS
 
 # If the local clock is off by more than this, the service's time is used.
+# The service's time has whole seconds, and the answer takes up to another one.
 DATE_SECONDS = 2.0
 
 

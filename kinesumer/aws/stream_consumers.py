@@ -24,9 +24,11 @@ from kinesumer.ports import StreamSource
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import cancel_and_wait
 
-# How often a client that polls instead tries fan-out again.
+# How often a client that polls instead tries fan-out again. Chosen: what it lacks is
+# often a permission or a quota, and all clients share the few calls of an account.
 FALLBACK_SECONDS = 180.0
-ACTIVE_SECONDS = 60.0  # the longest wait for a consumer to become ACTIVE
+# The longest wait for a consumer to become ACTIVE, which usually takes some seconds.
+ACTIVE_SECONDS = 60.0
 MAX_CONSUMERS = 20  # AWS's default quota of a stream
 QUOTA = (
     f"AWS permits {MAX_CONSUMERS} for a stream, or 50 in the mode On-demand Advantage, "

@@ -146,7 +146,8 @@ def decode_shards(body: Body) -> tuple[list[Shard], str | None]:
     return [shard.read() for shard in page.shards], page.next_token or None
 
 
-SEARCH_SECONDS = 5.0  # the longest search for a similar name
+# The longest search for a similar name. Chosen: a person waits for the error.
+SEARCH_SECONDS = 5.0
 _ACCOUNT = re.compile(r"under account (\d{12})")
 
 

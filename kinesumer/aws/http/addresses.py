@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Answer = asyncio.Future[list[AddrInfoType]]
 
 # How long a host's addresses are cached. Many connections may be opened at once.
+# aiohttp caches them for as long.
 CACHE_SECONDS = 10.0
 NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 

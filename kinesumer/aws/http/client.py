@@ -48,6 +48,7 @@ SAMPLES: dict[str, dict[str, object]] = {
     "PutRecords": {"Records": [{"Data": b"", "PartitionKey": "-"}]},
     SUBSCRIBE: {"ShardId": "shardId-0", "StartingPosition": {"Type": "LATEST"}},
 }
+# aiohttp warns about a body of more bytes.
 LARGE_BYTES = 1 << 20
 # The key under which ``Service.keep_body()`` adds the body to botocore's result.
 BODY = "kinesumer.body"

@@ -20,11 +20,12 @@ from kinesumer.runtime.tasks import Countdown, timeout
 from kinesumer.wire.event_stream import Frame, FrameReader
 from kinesumer.wire.records import Buffer
 
+# AWS sends an event every few seconds, even if there are no records. Chosen: after this
+# time, several events are missing.
+SILENCE_SECONDS = 20.0
 # The longest wait for a byte before a connection counts as broken. The reader notices
 # silence earlier.
-READ_SECONDS = 60.0
-# AWS sends an event every few seconds, even if there are no records.
-SILENCE_SECONDS = 20.0
+READ_SECONDS = 3 * SILENCE_SECONDS
 # So many bytes are examined in one step of the event loop. The smallest chunk has six,
 # and the smallest frame has 16.
 STEP_BYTES = 16 * 1024
