@@ -30,6 +30,7 @@ B_co = TypeVar("B_co", bound=Batch[Any], covariant=True)
 I_co = TypeVar("I_co", bound=Record[Any] | Batch[Any], covariant=True)
 
 # Acknowledgements are collected for this time, and then passed to the event loop.
+# Chosen: the loop wakes 50 times a second at most, and commits are seconds apart.
 ACKS_SECONDS = 0.02
 
 

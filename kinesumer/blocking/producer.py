@@ -28,6 +28,7 @@ from kinesumer.runtime.stop_signals import fail_at_exit
 from kinesumer.wire.put_records import Entry
 
 # Maximum size of the records that threads have put and the loop hasn't accepted yet.
+# Chosen: threads and the loop rarely wait for each other, and it is little memory.
 INBOX_BYTES = 1 << 20
 TOO_LATE = KinesumerError("the producer was closed too early; call flush() first")
 

@@ -21,7 +21,7 @@ from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.threads import MAX_THREADS, Threads
 
 # Time that calls of user code have to end, after ``drain_timeout_seconds`` or when they
-# are cancelled.
+# are cancelled. Chosen: enough to close files and connections.
 LAST_SECONDS = 5.0
 
 

@@ -15,7 +15,9 @@ from kinesumer.core.turns import Turns
 from kinesumer.model.records import RECORD_OVERHEAD_BYTES
 from kinesumer.wire.records import CBOR_RECORD_BYTES, JSON_RECORD_BYTES
 
-SMALL_PAGE_BYTES = 64 * 1024  # a page that a caught-up shard is expected to have
+# A page that a caught-up shard is expected to have. At four reads a second, these are
+# 256 KB a second, a quarter of what a shard accepts.
+SMALL_PAGE_BYTES = 64 * 1024
 PAGE_RECORDS = 10_000  # the limit of GetRecords for one answer
 
 FetchedBatch = handout.FetchedBatch[OwnedShard]

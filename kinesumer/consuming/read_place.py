@@ -28,8 +28,8 @@ from kinesumer.wire.records import payload_bytes
 FRESH_SECONDS = 30.0
 # The memory that is reserved at most for a page that is probably small: a reader's
 # first one, or one of a caught-up shard. If each reserved a full page, few of thousands
-# of shards could be read at a time.
-PARTIAL_PAGE_BYTES = 4 * 1024 * 1024
+# of shards could be read at a time. With this, the default buffer holds 16 of them.
+PARTIAL_PAGE_BYTES = FULL_PAGE_BYTES // 4
 
 
 class NoPage(Enum):
@@ -115,6 +115,7 @@ class ReadPlace:
         """Return when to read again after a page whose request began at ``began``."""
         # If the reader is behind, the next page may be full. Otherwise it is small.
         most = FULL_PAGE_BYTES if page.millis_behind else PARTIAL_PAGE_BYTES
+        # Chosen: the next page may be twice as large.
         expected = answer_memory(2 * page.wire_bytes)
         self.reserve = max(SMALL_PAGE_BYTES, min(expected, most))
         if page.millis_behind and not page.records:

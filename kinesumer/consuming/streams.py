@@ -167,6 +167,7 @@ class OpenStream:
         """Record a slow answer. Assume larger records until their size is known."""
         if not self._is_measured:
             largest = 4 * self.info.max_record_bytes // 3
+            # Fourfold, so that five slow answers lead from 1.6 KB to 1 MiB and more.
             self.record_bytes = min(4 * self.record_bytes, largest)
 
     def read_failed(self, read: ReadFailure) -> None:

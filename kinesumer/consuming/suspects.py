@@ -15,6 +15,7 @@ from kinesumer.model.rows import ShardRow
 from kinesumer.wire.shard_writes import DEATHS
 
 # In isolation, a read returns at most this many records, since they wait in memory.
+# Chosen: user code gets one after the other, with two writes each, for seconds.
 RECORDS_PER_READ = 100
 
 

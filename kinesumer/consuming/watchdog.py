@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from kinesumer.consuming.owned_shard import OwnedShard
 
 # The watchdog gives a request this extra time, so that the request's own timeouts end
-# it first.
+# it first if no byte arrives: 3 s to connect, and 10 s to read (``aws/clients.py``).
 REQUEST_SECONDS = 20.0
 
 

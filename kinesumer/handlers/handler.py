@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kinesumer.handlers.dead_letters.letter import DeadLetterFunction
 
 V = TypeVar("V")
+# A page has no more records, so most of more workers would have nothing to do.
 MAX_CONCURRENCY = 10_000
 # Few enough to look through by hand. More than the bad records that a faulty producer
 # usually writes to one shard before it is stopped.

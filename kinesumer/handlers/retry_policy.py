@@ -9,6 +9,7 @@ from kinesumer.core.backoff import Backoff
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import MAX_PAUSE_SECONDS, require_error_types
 
+# With the default waits of up to 30 s, these take most of a year: more is a mistake.
 MAX_ATTEMPTS = 1_000_000
 
 
@@ -21,10 +22,13 @@ class RetryPolicy:
     be used.
     """
 
+    # Chosen: the four waits take 1.5 to 3 s, so that a lost connection is no failure.
     max_attempts: int = 5
     """Maximum number of calls with the same records. With 1, nothing is retried."""
+    # Chosen: longer than most calls of a service, which thus gets a pause.
     initial_delay_seconds: float = 0.2
     """Longest wait after the first failure, in seconds."""
+    # As long as the longest wait of HOLD_WAITS and of REPAIR_BACKOFF.
     max_delay_seconds: float = 30.0
     """Longest wait after any number of failures, in seconds."""
     non_retryable: tuple[type[Exception], ...] = ()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kinesumer.telemetry.otel import OpenTelemetry
 
 # The longest wait for buffered records to be put, if an error has ended the block.
+# Chosen: as long as the default of ``drain_timeout_seconds``.
 ABORT_SECONDS = 30.0
 
 

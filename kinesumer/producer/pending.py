@@ -274,6 +274,8 @@ def to_entry(data: Any, key: Any, hash_key: Any) -> Entry:
 
 
 REQUEST_RECORDS = 500  # AWS's limit
+# AWS's limit was 5 MiB before it became 10 MiB. Other servers may keep the former one.
+# A larger record is alone in its request.
 REQUEST_BYTES = 5 << 20
 
 

@@ -202,6 +202,8 @@ def _warn_of_auto(arn: str, options: str) -> None:
 
 T = TypeVar("T")
 
+# Chosen: most reshards and outages are over sooner. Config's default of
+# ``max_processing_seconds`` is as long.
 GIVE_UP_SECONDS = 300.0
 
 

@@ -28,11 +28,13 @@ from kinesumer.telemetry.api import ProducerState, Telemetry
 from kinesumer.wire.put_records import Entry, EntryResult
 
 FIRST_REQUESTS, MAX_REQUESTS = 4.0, 8.0  # at once
-LINGER_SECONDS = 0.1
+LINGER_SECONDS = 0.1  # the KPL waits for as long (RecordMaxBufferedTime)
+# More than the requests under way: MAX_REQUESTS of REQUEST_BYTES are 40 MiB.
 MAX_BUFFER_BYTES = 64 << 20
 # About the memory that a record takes beside its data and its partition key.
 RECORD_COST_BYTES = 256
 # A caller that adds records without a pause lets other tasks run after this much.
+# Chosen: at most a thousand small records, which take some milliseconds.
 TURN_BYTES = 256 << 10
 # A producer that should aggregate, but cannot by the stream's strategy, asks for the
 # strategy this often. A switch back costs at most this time without aggregates.

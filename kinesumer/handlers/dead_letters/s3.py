@@ -25,6 +25,7 @@ from kinesumer.handlers.dead_letters.letter import (
 )
 from kinesumer.runtime.text import SECRETS
 
+# Chosen: at 50 ms an object, 300 letters a second.
 PARALLEL_READS = 16
 # S3 deletes at most this many objects per call.
 DELETED_AT_ONCE = 1_000

@@ -34,10 +34,10 @@ from kinesumer.runtime.text import SECRETS
 # SQS's limit for any message. A queue's MaximumMessageSize may be lower.
 LONGEST_BYTES = 1 << 20
 # Messages that were read stay hidden for this time, so that an operator can decide what
-# to do with them.
+# to do with them. Chosen: in ten minutes one can read some letters and answer.
 HIDDEN_SECONDS = 600
 # If ReceiveMessage waits (long polling), SQS asks all its servers, so an empty answer
-# means an empty queue.
+# means an empty queue. Chosen: a person waits for that answer.
 WAIT_SECONDS = 2
 # SQS takes and returns at most this many messages per call.
 AT_ONCE = 10
