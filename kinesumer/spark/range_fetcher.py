@@ -36,7 +36,8 @@ from kinesumer.spark.rows import Columns, RangeFilter, RecordRows, Rows, rows_of
 GIVE_UP_SECONDS = 600.0
 # After this many empty pages at the shard's tip, missing records are regarded as lost.
 CAUGHT_UP_READS = 4
-# The maximum error of an executor's clock.
+# The maximum error of an executor's clock. Chosen: a clock that is set at times errs by
+# less, and an hour is little of the least retention, a day.
 CLOCK_ERROR_SECONDS = 3600.0
 # After these errors of a subscription, the rest of the range is polled.
 POLLED_AFTER = (

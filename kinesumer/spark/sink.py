@@ -59,7 +59,8 @@ SINK_COLUMNS = {
     "explicit_hash_key": (StringType,),
 }
 # Rows are passed to the event loop's thread in parts of about this size. One by one
-# would be slow; a whole batch of large rows would be in memory twice.
+# would be slow; a whole batch of large rows would be in memory twice. A part is larger
+# than a request (REQUEST_BYTES), so that requests are full.
 PART_BYTES = 8 << 20
 CLOCK = SystemClock()
 

@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+# Spark gets no fewer rows at once, unless they are large: each batch has fixed costs.
+# Chosen: a tenth of a page.
 MIN_ROWS = 1_000
-MIN_WAITING_BYTES, MAX_WAITING_BYTES = 16_000_000, 64_000_000
+# Each shard has the bytes of a second. Chosen: a worker's memory bears those of 32.
+MIN_WAITING_BYTES, MAX_WAITING_BYTES = 8 * BYTES_PER_SECOND, 32 * BYTES_PER_SECOND
 # The share of a worker's memory that fetched records may take. The rest is needed for
-# decoding, among other things.
+# decoding, among other things. Chosen: rows are in memory several times.
 WAITING_SHARE = 1 / 8
 # glibc's greatest threshold. A page's largest buffer has about 10 MB.
 RETAINED_BYTES = 32 << 20

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 STREAM, BATCH, WRITE = "readStream", "read", "write"
 
+# The default, too. Chosen: records of the last minute are not a backlog.
 MIN_SKEW_SECONDS = 60.0
 
 

@@ -58,10 +58,12 @@ WRONG_END = (
 )
 # The minimum seconds between two plans. A plan probes shards, and Kinesis allows only
 # five reads per second and shard. The tasks need most of them.
+# With a read in each plan, less than half of the five are the driver's.
 PROBE_SECONDS = 0.45
-UNKNOWN_RETENTION_SECONDS = 86_400.0
+UNKNOWN_RETENTION_SECONDS = 86_400.0  # AWS's least and default
 # If a query begins with the oldest records, some may expire before it can read them.
-# For this long after the query's begin, that isn't reported as a loss.
+# For this long after the query's begin, that isn't reported as a loss. It is as long as
+# a task waits for Kinesis (GIVE_UP_SECONDS).
 BEGINNING_SECONDS = 600.0
 
 
