@@ -38,7 +38,8 @@ WRAPPER, FIELD = "kinesumer_value", "value"
 # So many values each byte of data may stand for. Usual schemas have at most two: a
 # record, and its only field.
 MAX_VALUES_PER_BYTE = 4
-# So many values of a schema may take no bytes at all.
+# So many values of a schema may take no bytes at all. Chosen: schemas of people have
+# far fewer fields, and a thousand values take little time and memory.
 MAX_FREE_VALUES = 1000
 # A decimal of 1,024 bytes has 2,466 digits. The time to convert one grows with the
 # square of its length: with 300 KB it is 14 s.

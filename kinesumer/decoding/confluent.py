@@ -18,8 +18,9 @@ from kinesumer.model.validation import is_unicode
 if TYPE_CHECKING:
     from kinesumer.decoding.confluent_api import ConfluentApi, StoredSchema
 
+# Chosen: each takes a request. People's schemas refer to fewer.
 MAX_REFERENCES = 100
-CONFLUENT_MAGIC = 0
+CONFLUENT_MAGIC = 0  # the first byte of a record, which Confluent defines
 _CONFLUENT_HEADER = struct.Struct(">BI")
 # No Protobuf message is nested deeper: protoc allows 32 levels.
 MAX_INDEXES = 100

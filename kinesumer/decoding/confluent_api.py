@@ -21,7 +21,9 @@ from kinesumer.errors import (
 )
 from kinesumer.runtime.text import SECRETS
 
+# Chosen: records wait meanwhile, and a registry reads a schema from its memory.
 REQUEST_SECONDS = 5.0
+# Chosen: far more than a schema has that people can use.
 MAX_ANSWER_BYTES = 8 << 20
 # The registry's error codes for a schema, a subject or a version that does not exist.
 NOT_FOUND = 40401, 40402, 40403

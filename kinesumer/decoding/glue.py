@@ -19,8 +19,9 @@ from kinesumer.decoding.registries import Decode, RegistryDecoder, varint
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import require_text
 
+# Chosen: more than the largest record that isn't compressed, which has 10 MiB.
 MAX_DECOMPRESSED_BYTES = 16 << 20
-GLUE_VERSION = 3
+GLUE_VERSION = 3  # the first byte of a record, which AWS's library defines
 NO_COMPRESSION, ZLIB = 0, 5  # the compression bytes of the header
 _GLUE_HEADER = struct.Struct(">BB16s")
 

@@ -31,10 +31,13 @@ from kinesumer.runtime.threads import refusal_errors
 K = TypeVar("K")
 Decode = Callable[[bytes], Any]
 FORMATS = "AVRO", "JSON", "PROTOBUF"
+# Chosen: far more than the records of a stream name.
 MAX_SCHEMAS = 1000
+# The waits take 2 to 5 s: a restart of the registry, and not an outage.
 RETRIES = Retries((TransientError,), max_attempts=6, waits_for_credentials=True)
 # How long an id is refused that the registry does not know, or whose schema is invalid.
-# A stream may have many records with such an id.
+# A stream may have many records with such an id. Chosen: a person who has registered
+# the schema can wait for half a minute.
 REFUSED_SECONDS = 30.0
 
 

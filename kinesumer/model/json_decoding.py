@@ -18,7 +18,7 @@ import msgspec
 
 from kinesumer.errors import MAX_REASONS, ConfigurationError
 
-MAX_CAUSE_CHARACTERS = 500
+MAX_CAUSE_CHARACTERS = 500  # chosen: some lines of a log
 # The texts of msgspec that tell about the type, and not about the data.
 _OF_THE_TYPE = re.compile(
     r"Expected `[^`]*`(?: of length [-\w <>=]*| of at (?:least|most) length \d+"

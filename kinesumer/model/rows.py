@@ -42,7 +42,8 @@ CLIENT, QUERY = "client", "query"
 QUERY_ID = "spark-query"
 
 
-# The meaning of a member row without an interval, such as one of an older version.
+# The meaning of a member row without an interval, such as one of an older version:
+# the default of ``Config.commit_interval_seconds``.
 DEFAULT_COMMIT_MS = 5_000
 
 
@@ -53,7 +54,7 @@ class MemberRow(NamedTuple):
     session: str
     incarnation: int = 0
     beat: int = 0
-    lease_ms: int = 8000
+    lease_ms: int = 8000  # the default of ``Config.lease_duration_seconds``
     weight: int = 1
     state: str = "up"
     dead: bool = False

@@ -192,9 +192,9 @@ class StreamInfo(NamedTuple):
     status: str
     # Seconds since 1970. If a stream is deleted and created again, this time changes.
     created_at: float
-    retention_hours: int = 24
+    retention_hours: int = 24  # AWS's default and least
     now: float = 0.0  # the service's time when it responded, in seconds since 1970
-    max_record_bytes: int = 1 << 20
+    max_record_bytes: int = 1 << 20  # AWS's default
     # True if partition keys choose the shards. If not, a key's records may be in
     # several shards and have no order.
     routes_by_key: bool = True

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 
 from kinesumer.errors import ConfigurationError
 
+# DynamoDB's sort keys have up to 1,024 bytes, and some consist of several names.
 MAX_NAME_BYTES = 255
-MAX_PAUSE_SECONDS = 86_400.0  # a longer pause is a mistake
+MAX_PAUSE_SECONDS = 86_400.0  # a pause of more than a day is a mistake
 NOT_UNICODE = "has half of a character, a lone surrogate, which UTF-8 can't encode"
 
 

@@ -23,11 +23,13 @@ logger: logging.Logger = logging.getLogger("kinesumer")
 
 # Something counts as working again if it hasn't failed for this long. Without this
 # wait, a line could be logged for each call, if calls fail and succeed in turn.
+# It is longer than CALL_BACKOFF's longest wait between two calls.
 RECOVERY_SECONDS = 5.0
 # The same for throttled reads. The time is longer, since throttled reads are normal if
-# apps share a shard.
+# apps share a shard. Chosen: one line for a phase of many minutes.
 THROTTLE_RECOVERY_SECONDS = 300.0
 # A line that repeats for one subject is logged at this interval.
+# Chosen: a person sees that it goes on, and a day has 1,440 lines.
 LOG_REPEAT_SECONDS = 60.0
 
 

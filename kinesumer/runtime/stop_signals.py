@@ -15,6 +15,7 @@ from kinesumer.errors import ConfigurationError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # `timeout` signals a process and its group, so a signal arrives twice but counts once.
+# Nobody presses Ctrl-C twice in this time on purpose.
 DUPLICATE_SECONDS = 0.2
 
 

@@ -17,8 +17,11 @@ from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 from kinesumer.core.backoff import CALL_BACKOFF, Backoff
 from kinesumer.errors import SourceUnavailableError, TransientError
 
-TURNS = 5  # turns of the loop before a time-out, evenly spaced over its seconds
-# Time to handle received responses after the last turn, which may be late.
+# Turns of the loop before a time-out, evenly spaced over its seconds. Chosen: a few
+# turns suffice to receive an answer that has arrived.
+TURNS = 5
+# Time to handle received responses after the last turn, which may be late. Chosen:
+# decoding a full page takes less.
 GRACE_SECONDS = 0.05
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")

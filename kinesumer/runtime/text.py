@@ -12,19 +12,23 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-MAX_STREAM_LETTERS = 40  # tables and texts shorten longer names; AWS permits 128
-MAX_NAMED = 10  # messages name at most this many shards; JSON output names all
+# Tables and texts shorten longer names; AWS permits 128. A terminal has 80 columns.
+MAX_STREAM_LETTERS = 40
+# Messages name at most this many shards, which is some lines; JSON output names all.
+MAX_NAMED = 10
 MASK = "***"
-# Credentials are renewed, so the oldest secrets are forgotten.
+# Credentials are renewed, so the oldest secrets are forgotten. Chosen: renewed each
+# hour, with three secrets, credentials are remembered for a day.
 KEPT_SECRETS = 100
 # Shorter secrets would often be found in ordinary words.
 LEAST_LETTERS = 4
-# A longer secret that is cut off after so many letters is replaced, too.
+# A longer secret that is cut off after so many letters is replaced, too. Chosen: fewer
+# letters begin other texts, such as the ids of keys of one account.
 CUT_LETTERS = 12
 # So much of a text from outside is examined. Secrets have at most some kilobytes, so
 # that what is cut off in the middle of one is far beyond the part that is shown.
 EXAMINED_LETTERS = 32_768
-QUOTED_LETTERS = 1_000
+QUOTED_LETTERS = 1_000  # chosen: a dozen lines of a terminal
 _NAMED = {
     "amp": "&",
     "equals": "=",

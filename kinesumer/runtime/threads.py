@@ -29,7 +29,7 @@ from kinesumer.runtime.failure_log import logger
 # to be long enough to cost little.
 RETRY_SECONDS = 1.0
 # Maximum number of threads for one kind of user code that isn't async. The watchdog
-# ignores calls that wait for a thread.
+# ignores calls that wait for a thread. Chosen: more shards than a client usually owns.
 MAX_THREADS = 128
 # What the system returns if it has no more descriptors, processes, threads or memory.
 ERRNOS = frozenset(

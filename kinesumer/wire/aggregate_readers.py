@@ -28,12 +28,14 @@ Text = str | None
 # The user records of one step, and the fields that are examined in one. Each takes a
 # few milliseconds, also if each field is written in an unusual way.
 STEP_RECORDS, STEP_FIELDS = 2000, 1000
-# The steps of which the user records are kept until the message has been read.
+# The steps of which the user records are kept until the message has been read. They
+# take up to 8 MB, RECORD_OVERHEAD_BYTES each, and save a second reading.
 KEPT_STEPS = 10
-# The fast reader reads no more entries in the tables of a message.
+# The fast reader reads no more entries in the tables of a message. It reads them in
+# one step, and so many take some milliseconds.
 TABLE_ENTRIES = 5000
 # So many decoded texts of a table are kept at a time, and so many results of checks of
-# partition keys.
+# partition keys. Chosen: at some 100 B each, they take 10 MB.
 KEPT_TEXTS = 100_000
 # Groups within groups that are skipped. Protobuf's own readers have the same limit.
 MAX_GROUPS = 100

@@ -39,7 +39,7 @@ from kinesumer.model.reports import (
 from kinesumer.model.rows import Row, Value
 from kinesumer.model.streams import HASH_KEYS
 
-WRITE_UNIT_BYTES = 1024
+WRITE_UNIT_BYTES = 1024  # DynamoDB's unit of writes
 # The attributes of a member's row that heartbeats write if there is room for them.
 REPORTS = ("load", "incidents", "failures")
 # What a row may grow by until the next heartbeat: longer counters and ranges. It also
@@ -49,17 +49,18 @@ SLACK_BYTES = 64
 # letters, and 12 letters for each of 60 streams. More would only take time.
 MAX_READ_LETTERS = 4096
 # A plan by load needs at least so many entries, even if they cost another write unit.
+# 60 of 9 letters are about half of a unit, which leaves the rest to the row.
 LEAST_ENTRIES, MAX_ENTRIES = 10, 60
 KEY_SIZE, COUNT_SIZE, RATES_SIZE = 3, 2, 4
 # The letters of hash keys and of rates; the value of a letter is its place.
 KEY_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 RATE_LETTERS = "".join(map(chr, range(33, 127)))
-KEY_UNIT = HASH_KEYS >> 18
+KEY_UNIT = HASH_KEYS >> 6 * KEY_SIZE  # a letter has six bits
 # A row holds a few incidents: one with a full error, or about four with short errors.
 MAX_INCIDENT_BYTES = 240
 # The room for two streams with their last errors, or for about eight without.
 MAX_FAILURE_BYTES = 320
-MAX_TYPE_LETTERS = 48
+MAX_TYPE_LETTERS = 48  # chosen: few types of errors have longer names
 
 
 class Scale(NamedTuple):
@@ -80,6 +81,9 @@ class Scale(NamedTuple):
         return self.decades * log(10) / (self.levels - 2)
 
 
+# Of bytes, records and work per second. The least is a small record in half a minute,
+# and six decades above are more than a shard accepts. With one letter, a step is 16 %.
+# Work has two, because shares are compared by it, and handlers may be slow.
 SCALES = Scale(30.0, 6, 1), Scale(0.03, 6, 1), Scale(1e-6, 9, 2)
 
 

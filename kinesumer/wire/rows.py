@@ -53,7 +53,7 @@ STREAM_PREFIX = "stream#"
 APPS = "apps"
 
 # The greatest number of clients that is valid in a row. It is limited, since the
-# heartbeat interval grows with it.
+# heartbeat interval grows with it: with so many, to more than an hour.
 MAX_CLIENTS = 1_000_000
 # The lease that is assumed for a member whose row has no valid one. It is longer than
 # most leases.
