@@ -342,6 +342,16 @@ class EmbeddedAws:
             self._state.faults.remove(number)
 
     @property
+    def limits(self) -> Limits:
+        """The limits of accounts, and of the streams that are created from now on."""
+        return self._state.kinesis.limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        with self._state.lock:
+            self._state.kinesis.limits = limits
+
+    @property
     def journal(self) -> RequestLog:
         """The log of all requests."""
         return self._state.journal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
@@ -14,36 +14,25 @@ from botocore.exceptions import ClientError
 
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import Credentials
-from kinesumer.testing.embedded_aws.state import Control
 from tests.support.subscriptions import Events
 
 FIRST_SHARD = "shardId-000000000000"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run async tests on their module's event loop, where the server runs."""
+    """Run async tests on their module's event loop, where the clients are."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if "local_server" in fixtures and pytest_asyncio.is_async_test(item):
+        if "clients" in fixtures and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def local_server() -> AsyncIterator[EmbeddedAws]:
-    """Start one server for each module, so that its tests can share clients."""
-    async with EmbeddedAws(table=None) as embedded:
-        yield embedded
-
-
-@pytest.fixture
-def aws(local_server: EmbeddedAws) -> Iterator[EmbeddedAws]:
-    """Empty the server, and stop its clock, so that limits are exact."""
-    new, server = EmbeddedAws(table=None), local_server
-    server._state, server._gateway = new._state, new._gateway
-    server._control = Control(server, server._state)
-    server.stop_clock()
-    yield server
-    server._state.dynamodb.close()
+@pytest_asyncio.fixture(loop_scope="module")
+async def aws(clients: Clients) -> AsyncIterator[EmbeddedAws]:
+    """Start a server for the test, and stop its clock, so that limits are exact."""
+    async with EmbeddedAws(table=None) as clients.aws:
+        clients.aws.stop_clock()
+        yield clients.aws
 
 
 @pytest.fixture(scope="session")
@@ -52,40 +41,57 @@ def session() -> AioSession:
     return get_session()
 
 
+class Clients:
+    """Opens clients, and lets them call the server of the test that runs."""
+
+    def __init__(self, session: AioSession, stack: AsyncExitStack) -> None:
+        self.aws: EmbeddedAws
+        self._session, self._stack = session, stack
+        # Share the clients: creating one takes longer than most tests.
+        self._opened: dict[tuple[object, ...], Any] = {}
+
+    async def connect(
+        self,
+        service: str,
+        credentials: Credentials | None = None,
+        region: str = "us-east-1",
+        read_timeout: float = 10,
+    ) -> Any:
+        """Return a client of an account, or of the default one."""
+        who = credentials or self.aws.account()
+        keys = (who.access_key_id, who.session_token)
+        key = (service, *keys, region, read_timeout)
+        if key not in self._opened:
+            client = self._session.create_client(
+                service,
+                region_name=region,
+                endpoint_url=self.aws.url,
+                aws_access_key_id=who.access_key_id,
+                aws_secret_access_key=who.secret_access_key,
+                aws_session_token=who.session_token,
+                config=AioConfig(
+                    retries={"total_max_attempts": 1}, read_timeout=read_timeout
+                ),
+            )
+            self._opened[key] = await self._stack.enter_async_context(client)
+            self._opened[key].meta.events.register("before-send", self._direct)
+        return self._opened[key]
+
+    def _direct(self, request: Any, **_: object) -> None:
+        request.url = f"{self.aws.url}/"
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def connect(
-    local_server: EmbeddedAws, session: AioSession
-) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
-    """Return a function that opens a client of an account, or of the default one."""
-    # Share the clients: creating one takes longer than most tests.
-    opened: dict[tuple[object, ...], Any] = {}
+async def clients(session: AioSession) -> AsyncIterator[Clients]:
+    """Share the clients between the tests of a module."""
     async with AsyncExitStack() as stack:
+        yield Clients(session, stack)
 
-        async def connect(
-            service: str,
-            credentials: Credentials | None = None,
-            region: str = "us-east-1",
-            read_timeout: float = 10,
-        ) -> Any:
-            who = credentials or local_server.account()
-            keys = (who.access_key_id, who.session_token)
-            key = (service, *keys, region, read_timeout)
-            if key not in opened:
-                client = session.create_client(
-                    service,
-                    region_name=region,
-                    endpoint_url=local_server.url,
-                    aws_access_key_id=who.access_key_id,
-                    aws_secret_access_key=who.secret_access_key,
-                    aws_session_token=who.session_token,
-                    config=AioConfig(
-                        retries={"total_max_attempts": 1}, read_timeout=read_timeout
-                    ),
-                )
-                opened[key] = await stack.enter_async_context(client)
-            return opened[key]
 
-        yield connect
+@pytest.fixture
+def connect(aws: EmbeddedAws, clients: Clients) -> Callable[..., Awaitable[Any]]:
+    """Return a function that opens a client of an account, or of the default one."""
+    return clients.connect
 
 
 @pytest_asyncio.fixture(loop_scope="module")

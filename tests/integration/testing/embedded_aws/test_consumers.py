@@ -18,11 +18,6 @@ SHARD = "shardId-000000000000"
 MIB = 1 << 20
 
 
-def limit(aws: EmbeddedAws, **changes: Any) -> None:
-    """Change limits of the streams that are created from now on."""
-    aws._state.kinesis.limits = Limits(**changes)
-
-
 async def register(
     kinesis: Any, aws: EmbeddedAws, stream: str, *names: str
 ) -> dict[str, Any]:
@@ -43,7 +38,7 @@ async def register(
 async def test_a_consumer_is_in_creation_before_it_is_active(
     aws: EmbeddedAws, kinesis: Any
 ) -> None:
-    limit(aws, consumer_creating_seconds=5)
+    aws.limits = Limits(consumer_creating_seconds=5)
     stream = aws.create_stream("orders")
     made = await register(kinesis, aws, stream, "billing")
     assert made["ConsumerStatus"] == "CREATING"
@@ -62,7 +57,7 @@ async def test_a_consumer_is_in_creation_before_it_is_active(
 async def test_a_stream_has_twenty_consumers_at_most_and_five_in_creation(
     aws: EmbeddedAws, kinesis: Any, most: int, creating_seconds: float
 ) -> None:
-    limit(aws, consumer_creating_seconds=creating_seconds)
+    aws.limits = Limits(consumer_creating_seconds=creating_seconds)
     stream, other = aws.create_stream("orders"), aws.create_stream("payments")
     await register(kinesis, aws, stream, *(f"app-{n}" for n in range(most)))
     answer = await refused(register(kinesis, aws, stream, "one-more"))
@@ -115,7 +110,7 @@ async def test_consumers_are_listed_in_pages(aws: EmbeddedAws, kinesis: Any) -> 
 async def test_a_deregistered_consumer_is_gone_after_a_while(
     aws: EmbeddedAws, kinesis: Any
 ) -> None:
-    limit(aws, consumer_deleting_seconds=5)
+    aws.limits = Limits(consumer_deleting_seconds=5)
     stream = aws.create_stream("orders")
     made = await register(kinesis, aws, stream, "billing")
     which = {"ConsumerARN": made["ConsumerARN"]}
@@ -219,7 +214,7 @@ async def test_a_record_is_delivered_a_moment_after_its_arrival(
 async def test_an_event_says_how_far_it_is_behind(
     aws: EmbeddedAws, subscribe: Subscribe
 ) -> None:
-    aws._state.kinesis.limits = Limits(event_bytes=10, delivery_seconds=0)
+    aws.limits = Limits(event_bytes=10, delivery_seconds=0)
     aws.create_stream("orders")
     for number in range(3):
         aws.put("orders", b"record %d" % number)

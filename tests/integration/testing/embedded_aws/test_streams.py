@@ -52,7 +52,7 @@ async def test_slow_changes_show_their_status_on_the_way() -> None:
 async def test_a_stream_that_changes_refuses_the_next_change(
     aws: EmbeddedAws, kinesis: Any
 ) -> None:
-    aws._state.kinesis.limits = Limits(creating_seconds=5, updating_seconds=5)
+    aws.limits = Limits(creating_seconds=5, updating_seconds=5)
     aws.create_stream("orders", 2)
     call = kinesis.list_shards(StreamName="orders")
     assert (await refused(call)).code == "ResourceInUseException"
