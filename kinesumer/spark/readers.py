@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -45,12 +45,30 @@ if TYPE_CHECKING:
 NO_LIMIT = ReadMaxRows((1 << 63) - 1)
 
 
+def new_driver(options: ReadOptions) -> Driver:
+    """Return a driver that plans the batches of this query on AWS."""
+    # Imported late: Spark also loads readers in processes that don't plan batches.
+    from kinesumer.spark.planning.driver import Driver
+    from kinesumer.spark.process_cache import sources
+
+    shared = sources(options.connection)
+    driver = Driver(options, shared.open)
+    driver.find_consumer = shared.find_consumer
+    return driver
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams batch by batch. Tasks call ``read`` on a pickled copy."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: StructType,
+        new_driver: Callable[[ReadOptions], Driver] = new_driver,
+    ) -> None:
         requested(schema)  # refuse a wrong schema on the driver, not in each task
         self._options, self._schema = options, schema
+        self._new_driver = new_driver
         self._driver: Driver | None = None
         self._mirror: Mirror | None = None
 
@@ -133,7 +151,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _open(self) -> Driver:
         options = self._options
-        driver = _new_driver(options)
+        driver = self._new_driver(options)
         if options.app is not None:
             from kinesumer.spark.mirror import open_mirror
 
@@ -186,15 +204,4 @@ class BatchReader(DataSourceReader):
                 "option startingPosition=checkpoint is for readStream: use another "
                 "one, as a bounded read doesn't take part in a group"
             )
-        return await _new_driver(self._options).bounded(self._pushed)
-
-
-def _new_driver(options: ReadOptions) -> Driver:
-    # Imported late: Spark also loads readers in processes that don't plan batches.
-    from kinesumer.spark.planning.driver import Driver
-    from kinesumer.spark.process_cache import sources
-
-    shared = sources(options.connection)
-    driver = Driver(options, shared.open)
-    driver.find_consumer = shared.find_consumer
-    return driver
+        return await new_driver(self._options).bounded(self._pushed)

@@ -46,18 +46,16 @@ class FakeDriver:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    driver = FakeDriver()
-    monkeypatch.setattr(readers, "_new_driver", lambda _options: driver)
     monkeypatch.setattr(readers, "collect_garbage_rarely", lambda: None)
-    return driver
+    return FakeDriver()
 
 
 def options_of(**given: Any) -> ReadOptions:
     return ReadOptions(streams=(Stream("orders"),), **given)
 
 
-def reader_of(**given: Any) -> StreamReader:
-    return StreamReader(options_of(**given), schema("data"))
+def reader_of(driver: Any = None, **given: Any) -> StreamReader:
+    return StreamReader(options_of(**given), schema("data"), lambda _: driver)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +84,7 @@ def test_the_options_set_the_limit_of_a_batch(
 def test_a_batch_keeps_to_sparks_limit_and_to_the_options(
     driver: FakeDriver, limit: ReadLimit, asked: object
 ) -> None:
-    reader = reader_of(max_rows_per_batch=7, max_bytes_per_batch=9)
+    reader = reader_of(driver, max_rows_per_batch=7, max_bytes_per_batch=9)
     end = reader.latestOffset(reader.initialOffset(), limit)
     assert end == to_json(END)
     assert reader.latestOffset(end, limit) is end  # nothing is new
@@ -95,7 +93,7 @@ def test_a_batch_keeps_to_sparks_limit_and_to_the_options(
 
 def test_a_query_without_an_app_ends_at_once_on_sigterm(driver: FakeDriver) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    reader_of().prepareForTriggerAvailableNow()
+    reader_of(driver).prepareForTriggerAvailableNow()
     assert driver.asked == ["targets"]
     assert signal.getsignal(signal.SIGTERM) is before
 
