@@ -125,10 +125,10 @@ class FaultySource(MemorySource):
         self.iterators.append((shard_id, after))
         return super().get_iterator_now(shard_id, after, skew=skew)
 
-    async def _page(self, iterator: str, limit: int) -> Page:
+    async def read_page(self, iterator: str, limit: int) -> Page:
         self.reads.append(self.kinesis.clock.now())
         self.limits.append(limit)
-        return await super()._page(iterator, limit)
+        return await super().read_page(iterator, limit)
 
     def get_records_now(self, iterator: str, limit: int) -> Page:
         if self.errors:

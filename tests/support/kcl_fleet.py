@@ -79,8 +79,8 @@ class World:
         self.clock = StillClock(1795266000.0)
         self.kinesis = MemoryKinesis(self.clock, account=ACCOUNT, reads_per_second=0)
         for fixture in (FIXTURE, VERSIONS):
-            for name, stream in fixture["streams"].items():
-                self.kinesis._streams[name] = _stream(stream)
+            for stream in fixture["streams"].values():
+                self.kinesis.add(_stream(stream))
         self.store = MemoryStore(self.clock)
 
     def context(self, app: str = "a") -> ClientContext:

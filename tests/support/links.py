@@ -36,7 +36,7 @@ class LinkedSource(FaultySource):
         await asyncio.sleep(LATENCY_SECONDS)
         return await super().call(act)
 
-    async def _arrival(self, page: Page) -> None:
+    async def arrival(self, page: Page) -> None:
         try:
             await self.link.arrival(page.wire_bytes)
         except SlowAnswerError:

@@ -29,6 +29,7 @@ class ToyStream:
         self.chance = random.Random(seed)
         self.refuses = 0.0
         self.info = INFO
+        self.routes_by_key = True
         self.stored: list[tuple[Shard, str, Entry]] = []
         self.descriptions = self.listings = 0
         edges = [number * HASH_KEYS // shards for number in range(shards + 1)]
@@ -55,6 +56,7 @@ class ToyStream:
         )
 
     def distribute(self, *, by_key: bool) -> None:
+        self.routes_by_key = by_key
         self.info = self.info._replace(routes_by_key=by_key)
 
     async def describe(self) -> StreamInfo:
@@ -115,7 +117,7 @@ class ToyStream:
 
     def _route(self, entry: Entry) -> Shard:
         opened = self.opened()
-        if not self.info.routes_by_key:
+        if not self.routes_by_key:
             return self.chance.choice(opened)
         hash_key = hash_key_of(entry.partition_key or "", entry.explicit_hash_key)
         [shard] = [s for s in opened if s.first_hash <= hash_key <= s.last_hash]

@@ -115,8 +115,12 @@ class Identities:
 
     def _add(self, key: str, secret: str, account: str) -> None:
         user = f"arn:aws:iam::{account}:user/kinesumer"
-        credentials = Credentials(key, secret, account, user)
-        self._by_key[key] = self._by_account[account] = credentials
+        self._by_account[account] = Credentials(key, secret, account, user)
+        self.accept(self._by_account[account])
+
+    def accept(self, credentials: Credentials) -> None:
+        """Accept these credentials from now on, until they expire."""
+        self._by_key[credentials.access_key_id] = credentials
 
     def replace_keys(
         self, account: str, now: float, lifetime_seconds: float | None = None
@@ -132,7 +136,8 @@ class Identities:
         if lifetime_seconds is not None:
             token, until = f"token-{self._new_id()}", now + lifetime_seconds
             keys = keys._replace(session_token=token, expires_at=until)
-            self._by_key[keys.access_key_id] = self._by_account[account] = keys
+            self._by_account[account] = keys
+            self.accept(keys)
         return keys
 
     def federated(self, role_arn: str) -> Credentials:
@@ -234,7 +239,7 @@ class Identities:
             now + (role.session_seconds or duration),
             role.actions,
         )
-        self._by_key[temporary.access_key_id] = temporary
+        self.accept(temporary)
         return temporary
 
 

@@ -113,8 +113,12 @@ class MemoryKinesis:
         stream = Stream(arn, shards, now, self._limits, numbers=numbers)
         stream.retention_hours = retention_hours
         stream.settle(now)
-        self._streams[name] = stream
+        self.add(stream)
         return stream
+
+    def add(self, stream: Stream) -> None:
+        """Serve a stream, in place of one with the same name."""
+        self._streams[stream.name] = stream
 
     def delete_stream(self, name: str) -> None:
         """Delete a stream and its records."""
@@ -249,18 +253,19 @@ class MemorySource(PollingSource):
         """Return the next page. Raises ExpiredIteratorError, ShardThrottledError."""
 
         async def read(place: str) -> Page:
-            page = await self._page(place, limit)
+            page = await self.read_page(place, limit)
             if reservation is not None:
                 await _fit(reservation, page.wire_bytes)
-            await self._arrival(page)
+            await self.arrival(page)
             return page
 
         return await self._read_confirmed(iterator, read)
 
-    async def _page(self, iterator: str, limit: int) -> Page:
+    async def read_page(self, iterator: str, limit: int) -> Page:
+        """Make the call of ``get_records()``. A subclass may change its answer."""
         return await self.call(partial(self.get_records_now, iterator, limit))
 
-    async def _arrival(self, page: Page) -> None:
+    async def arrival(self, page: Page) -> None:
         """Wait until a page has arrived. A subclass may let this take time."""
 
     # --- the same without a coroutine, for the simulator ---

@@ -307,18 +307,18 @@ class LinkedSource(Link, MemorySource):
         get = partial(self.get_iterator_now, shard_id, after, skew=self.skew())
         return await self.call(get)
 
-    async def _page(self, iterator: str, limit: int) -> Page:
+    async def read_page(self, iterator: str, limit: int) -> Page:
         """Return a page, sometimes a short one. Raises ExpiredIteratorError."""
         if self._has(self.network.expired):
             raise ExpiredIteratorError("the iterator has expired")
         if self._has(self.network.short):
             limit = min(limit, self.random.randrange(1, 4))
-        page = await super()._page(iterator, limit)
+        page = await super().read_page(iterator, limit)
         if self._has(self.network.no_iterator):
             page = page._replace(next_iterator=None, children=())
         return page
 
-    async def _arrival(self, page: Page) -> None:
+    async def arrival(self, page: Page) -> None:
         """Carry a page over the link. Raises SlowAnswerError if it takes too long."""
         line = self.line
         if line is not None and line.bytes_per_second:

@@ -60,7 +60,7 @@ def keys(accounts: Accounts, monkeypatch: pytest.MonkeyPatch) -> Credentials:
         secret_access_key=SECRET,
         session_token=TOKEN,
     )
-    identities._by_key[own.access_key_id] = own
+    identities.accept(own)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", own.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)

@@ -117,13 +117,11 @@ async def test_aggregation_begins_again_within_a_minute_of_a_switch_back(
 
 
 def test_an_unexplained_place_ends_aggregation_for_a_minute(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     # As an old emulator, the stream doesn't tell its strategy.
     stream = ToyStream(1, shards=4)
-    monkeypatch.setattr(
-        ToyStream, "_route", lambda self, _: self.chance.choice(self.shards)
-    )
+    stream.routes_by_key = False
 
     async def work() -> None:
         producer = stream.producer()
