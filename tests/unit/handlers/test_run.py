@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from unittest.mock import Mock
 
 import pytest
 
@@ -218,10 +219,7 @@ async def test_a_handler_that_fails_for_good_ends_run_with_what_it_failed_at(
 async def test_an_error_of_the_library_itself_ends_run_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(queue: object, item: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(WorkQueue, "_mark", broken)
+    monkeypatch.setattr(WorkQueue, "finish", Mock(side_effect=ZeroDivisionError))
     world.put("a")
     runner = Runner(world, ignore)
     with pytest.raises(ZeroDivisionError):

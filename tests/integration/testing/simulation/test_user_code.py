@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.core.turns import TURN_SECONDS
-from kinesumer.core.work_queue import KeyedWork, OrderedWork
+from kinesumer.core.work_queue import OrderedWork
+from kinesumer.handlers import stream_callers
 from kinesumer.runtime.clock import MAX_YIELD_SECONDS
 from kinesumer.testing.simulation.run import (
     Outcome,
@@ -63,30 +65,35 @@ def test_no_record_is_lost_nor_passed_by_a_checkpoint(
 def test_a_record_marked_before_it_is_handled_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    take = OrderedWork._take
+    class MarksTooEarly(OrderedWork[Any, Any]):
+        def begin(self) -> Any:
+            work = super().begin()
+            if work is not None:
+                self.shard.progress.mark_offsets(work.offsets)
+            return work
 
-    def too_early(queue: OrderedWork[Any, Any]) -> object:
-        work = take(queue)
-        if work is not None:
-            queue.shard.progress.mark_offsets(work.offsets)
-        return work
-
-    monkeypatch.setattr(OrderedWork, "_take", too_early)
+    monkeypatch.setattr(stream_callers, "OrderedWork", MarksTooEarly)
     assert handled(5, concurrency=1).predicate in ("I2", "I10", "lost")
 
 
 def test_two_workers_at_one_key_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = KeyedWork._take
+    class ForgetsKeys(OrderedWork[Any, Any]):
+        """Lets each worker begin the next record, whatever the others handle."""
 
-    def forgets_busy_keys(queue: KeyedWork[Any, Any]) -> object:
-        work = take(queue)
-        if work is not None:
-            for key in work.keys:
-                assert not queue._busy.pop(key).records
-            work.keys = ()
-        return work
+        def __init__(self, shard: Any, new_work: Any, **_: object) -> None:
+            super().__init__(shard, new_work)
 
-    monkeypatch.setattr(KeyedWork, "_take", forgets_busy_keys)
+        def put(self, batch: FetchedBatch) -> None:
+            for record in batch.records:
+                super().put(replace(batch.with_records([record]), end=None))
+
+        def begin(self) -> Any:
+            others, self.in_hand = self.in_hand, set()
+            work = super().begin()
+            self.in_hand |= others
+            return work
+
+    monkeypatch.setattr(stream_callers, "KeyedWork", ForgetsKeys)
     assert handled(2, concurrency=4).predicate == "I9"
 
 

@@ -6,12 +6,11 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable
-from unittest.mock import AsyncMock
 
 import pytest
 
 from kinesumer.coordination import pauses
-from kinesumer.coordination.lease_coordinator import LeaseCoordinator
+from kinesumer.core.claims import ClaimDecision
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start
@@ -209,7 +208,8 @@ async def test_l8_memory_that_is_never_given_back(
 
 @pytest.fixture
 def no_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LeaseCoordinator, "_claim", AsyncMock())
+    nothing = ClaimDecision([], set(), [], [])
+    monkeypatch.setattr("kinesumer.core.claims.decide_claims", lambda *_: nothing)
 
 
 @pytest.mark.usefixtures("no_claims")
