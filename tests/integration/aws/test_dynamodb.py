@@ -53,7 +53,7 @@ async def test_calls_bypass_the_aws_client(
     aws: AwsStub, clients: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = (await clients.open("dynamodb")).client
-    monkeypatch.setattr(client, "_make_api_call", None)
+    monkeypatch.setattr(client, "get_item", None)
     aws.answer("GetItem", {})
     assert await (await open_store(clients, "state")).get(KEY) is None
 

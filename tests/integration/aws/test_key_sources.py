@@ -12,7 +12,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from aiobotocore.credentials import AioAssumeRoleProvider, AioSSOProvider
 from aiobotocore.session import AioSession
+from botocore.credentials import CredentialProvider
 
 from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
@@ -44,9 +46,17 @@ def keys_for(seconds: float) -> dict[str, str]:
     }
 
 
-async def check_failing_renewal(aws: AwsStub, fail: Callable[[], object]) -> None:
+def put_first(session: AioSession, provider: CredentialProvider) -> None:
+    """Let a session ask a provider in place of its own of the same kind."""
+    chain = session.get_component("credential_provider")
+    chain.insert_before(provider.METHOD, provider)
+
+
+async def check_failing_renewal(
+    aws: AwsStub, fail: Callable[[], object], session: AioSession | None = None
+) -> None:
     """Check that no call fails although a source of keys for 1,000 s fails."""
-    async with calling(aws) as call:
+    async with calling(aws, session=session) as call:
         await call()
         fail()
         call.seconds.now += 550
@@ -82,22 +92,17 @@ async def test_a_process_that_gives_keys_may_fail(
     await check_failing_renewal(aws, lambda: script.write_text(program))
 
 
-async def test_a_login_of_sso_may_run_out(
-    aws: AwsStub, profiles: Profiles, tmp_path: Path, environment: pytest.MonkeyPatch
-) -> None:
-    environment.setattr(
-        "botocore.credentials.SSOProvider._SSO_TOKEN_CACHE_DIR", str(tmp_path)
-    )
+async def test_a_login_of_sso_may_run_out(aws: AwsStub, profiles: Profiles) -> None:
     profiles(
         f"[default]\nsso_start_url={START_URL}\nsso_region=eu-west-1\n"
         "sso_account_id=123456789012\nsso_role_name=Developer\n",
     )
     name = hashlib.sha1(START_URL.encode(), usedforsecurity=False).hexdigest()
-    token = tmp_path / f"{name}.json"
+    tokens: dict[str, dict[str, str]] = {}
 
     def log_in(seconds: float) -> None:
         expires = keys_for(seconds)["Expiration"]
-        token.write_text(json.dumps({"accessToken": "a", "expiresAt": expires}))
+        tokens[name] = {"accessToken": "a", "expiresAt": expires}
 
     keys = {
         "accessKeyId": "KEY1",
@@ -107,7 +112,12 @@ async def test_a_login_of_sso_may_run_out(
     }
     aws.answer(SSO, {"roleCredentials": keys})
     log_in(1000)
-    await check_failing_renewal(aws, lambda: log_in(-1))
+    session = AioSession()
+    provider = AioSSOProvider(
+        lambda: session.full_config, session.create_client, "default", None, tokens
+    )
+    put_first(session, provider)
+    await check_failing_renewal(aws, lambda: log_in(-1), session)
 
 
 async def test_a_code_of_mfa_is_asked_for_only_once(
@@ -122,8 +132,10 @@ async def test_a_code_of_mfa_is_asked_for_only_once(
         "mfa_serial=arn:aws:iam::123456789012:mfa/me\n",
     )
     session = AioSession(profile="x")
-    provider = session.get_component("credential_provider").get_provider("assume-role")
-    provider._prompter = asked
+    provider = AioAssumeRoleProvider(
+        lambda: session.full_config, session.create_client, {}, "x", asked
+    )
+    put_first(session, provider)
     async with calling(aws, session=session) as call:
         await call()
         call.seconds.now += 550

@@ -83,16 +83,11 @@ async def test_a_page_for_which_there_is_no_memory_is_asked_for_again(
 async def test_a_client_that_cannot_be_created_for_now_is_no_wrong_setting(
     aws: AwsStub, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    create = AioSession._create_client
-
-    async def refuse(*_: object, **__: object) -> None:
-        raise error
-
     async with ClientFactory() as clients:
-        monkeypatch.setattr(AioSession, "_create_client", refuse)
-        with pytest.raises(SourceUnavailableError, match="can't create an AWS client"):
-            await open_source(clients, Stream("orders"))
-        monkeypatch.setattr(AioSession, "_create_client", create)
+        with monkeypatch.context() as patch:
+            patch.setattr(AioSession, "create_client", Mock(side_effect=error))
+            with pytest.raises(SourceUnavailableError, match="can't create an AWS"):
+                await open_source(clients, Stream("orders"))
         await open_source(clients, Stream("orders"))
 
 

@@ -71,9 +71,6 @@ async def test_letters_of_another_user_are_not_removed_by_one_without_rights(
     await letters.put(LETTER)
     content = path.read_bytes()
     stored = [one async for one in letters.read()]
-    monkeypatch.setattr(
-        "kinesumer.handlers.dead_letters.file._is_named", lambda *_: True
-    )
     Owners(monkeypatch, is_root=False)
     with pytest.raises(FatalError, match="can't be rewritten: Operation not permitted"):
         await letters.remove(stored)
