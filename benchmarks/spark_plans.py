@@ -11,6 +11,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 from benchmarks.report import Report
+from kinesumer.core.batch_ranges import Limits, Readable
 from kinesumer.model.streams import Start
 from kinesumer.spark.planning.stream_plan import StreamPlan
 from tests.support.spark_query import World, late_seconds, simulated
@@ -25,7 +26,7 @@ def main() -> None:
     report = Report("reads of a shard by the driver in a trigger, each second")
     for per_second in (5, 50, 800):
         report.note(f"{per_second} records/s", f"{reads(per_second):.2f}")
-    with patch.object(StreamPlan, "_jump", _no_jump):
+    with patch.object(StreamPlan, "observe", _without_jump):
         for per_second in (5, 50, 800):
             report.note(f"{per_second} records/s, no jump", f"{reads(per_second):.2f}")
     report.print()
@@ -37,8 +38,13 @@ def main() -> None:
     report.print()
 
 
-async def _no_jump(*_: object) -> None:
-    return None
+OBSERVE = StreamPlan.observe
+
+
+async def _without_jump(
+    plan: StreamPlan, shard: Readable, limits: Limits, _: float
+) -> None:
+    await OBSERVE(plan, shard, limits, max_jump_seconds=0.0)
 
 
 def reads(per_second: int) -> float:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Callable, Generator
+from selectors import DefaultSelector
 from typing import Any
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        super().__init__()
+        super().__init__(JumpingSelector(self))
 
     def time(self) -> float:
         return self.seconds
@@ -57,11 +58,19 @@ class JumpingLoop(asyncio.SelectorEventLoop):
     def wall(self) -> float:
         return EPOCH + self.seconds
 
-    def _run_once(self) -> None:
-        ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
-        if not ready and scheduled:
-            self.seconds = max(self.seconds, scheduled[0].when())
-        super()._run_once()  # type: ignore[misc]
+
+class JumpingSelector(DefaultSelector):
+    """Advances its loop's time in place of waiting for the next timer."""
+
+    def __init__(self, loop: JumpingLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is not None:
+            self._loop.seconds += timeout
+            timeout = 0.0
+        return super().select(timeout)
 
 
 def schema(*names: str) -> StructType:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Functions that replace an attribute, which an argument names, of a module or object.
 REPLACING = frozenset({"delattr", "setattr", "__setattr__", "patch", "object"})
 
@@ -18,12 +18,17 @@ def is_private(name: str) -> bool:
 
 
 def replaced(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the line and name of each private attribute that a module replaces."""
+    """Yield the line and name of each private attribute that a module replaces.
+
+    A method that calls the same private method of its base class replaces that one.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from _replaced_by_call(node)
         context = getattr(node, "ctx", None)
         if isinstance(context, ast.Store | ast.Del):
+            yield from _private_parts(node)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "super()":
             yield from _private_parts(node)
 
 
@@ -71,6 +76,7 @@ def _replaced_by_call(call: ast.Call) -> Iterator[tuple[int, str]]:
         "patch.object(client, '_loop')",
         "setattr(client, '_loop', None)",
         "object.__setattr__(client, '_loop', None)",
+        "super()._run_once()",
     ],
 )
 def test_a_replaced_private_attribute_is_found(program: str) -> None:
@@ -95,8 +101,9 @@ def test_what_is_read_or_public_or_ones_own_is_not(program: str) -> None:
 
 def test_no_test_replaces_a_private_attribute() -> None:
     found = [
-        f"{path.relative_to(TESTS)}:{line}: {name}"
-        for path in sorted(TESTS.rglob("*.py"))
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for folder in ("tests", "benchmarks", "examples")
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for line, name in replaced(ast.parse(path.read_text()))
     ]
     assert found == []
