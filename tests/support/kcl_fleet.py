@@ -15,12 +15,12 @@ from kinesumer.config import Config
 from kinesumer.ops.group.connect import operator_context
 from kinesumer.ops.migration.kcl import Item, KclLeaseTable, LeaseWrite
 from kinesumer.runtime.context import ClientContext
-from kinesumer.testing.kinesis.limits import UNTHROTTLED
 from kinesumer.testing.kinesis.shards import Shard as MemoryShard
 from kinesumer.testing.kinesis.shards import StoredRecord
 from kinesumer.testing.kinesis.streams import GrowingNumbers, Stream
 from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
 from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.memory_kinesis import SUBSCRIPTION_LIMITS
 from tests.support.clock import StillClock
 
 HERE = Path(__file__).parent
@@ -79,8 +79,9 @@ class World:
         self.clock = StillClock(1795266000.0)
         self.kinesis = MemoryKinesis(self.clock, account=ACCOUNT, reads_per_second=0)
         for fixture in (FIXTURE, VERSIONS):
-            for stream in fixture["streams"].values():
-                self.kinesis.add(_stream(stream))
+            for each in fixture["streams"].values():
+                stream = _stream(each)
+                self.kinesis.service.streams[stream.arn] = stream
         self.store = MemoryStore(self.clock)
 
     def context(self, app: str = "a") -> ClientContext:
@@ -103,13 +104,13 @@ def leases(table: str, **changes: dict[str, Any]) -> MemoryLeases:
 def _stream(fixture: dict[str, Any]) -> Stream:
     created, numbers = fixture["created"], GrowingNumbers()
     numbers.first = 0  # AWS has numbered the records
-    stream = Stream(fixture["arn"], 0, created, UNTHROTTLED, numbers=numbers)
+    stream = Stream(fixture["arn"], 0, created, SUBSCRIPTION_LIMITS, numbers=numbers)
     stream.status, stream.next_number = "ACTIVE", 10**57
     listing = json.dumps({"Shards": fixture["shards"]}).encode()
     for serial, shard in enumerate(decode_shards(listing)[0]):
         listed = fixture["shards"][serial]["SequenceNumberRange"]
         first = listed["StartingSequenceNumber"]
-        made = MemoryShard(shard, serial, first, 0.0, UNTHROTTLED)
+        made = MemoryShard(shard, serial, first, 0.0, SUBSCRIPTION_LIMITS)
         made.closed_at = 0.0 if shard.closed else None
         made.log = [
             StoredRecord(number, b64decode(data), "p", created + 60)

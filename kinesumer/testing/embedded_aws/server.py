@@ -258,10 +258,7 @@ class EmbeddedAws:
     def split(self, stream: str, shard_id: str, at: int | None = None) -> None:
         """Split an open shard in the middle, or at a hash key."""
         with self._opened(stream) as (target, now):
-            if at is None:
-                shard = target.shard(shard_id)
-                at = (shard.first_hash + shard.last_hash + 1) // 2
-            target.split(target.require_splittable(shard_id, at), at, now)
+            target.split(*target.require_splittable(shard_id, at), now)
 
     def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> None:
         """Merge two adjacent open shards."""

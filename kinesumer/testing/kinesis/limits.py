@@ -63,6 +63,7 @@ class Limits:
     request_bytes: int = 10 * MIB
     iterator_seconds: float = 300
     token_seconds: float = 300
+    expiry_seconds: float = 1.0  # all shards are searched for expired records so often
     shards_per_account: int = 10_000
     on_demand_streams_per_account: int = 50  # the default quota
     on_demand_shards: int = 4  # of a new on-demand stream

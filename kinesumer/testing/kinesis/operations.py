@@ -117,8 +117,8 @@ def split(stream: Stream, request: rq.SplitShard, now: float) -> Answer:
     _require_changeable_shards(stream)
     text = request.new_starting_hash_key
     at_hash = int(text) if text.isdecimal() else -1
-    shard = stream.require_splittable(request.shard_to_split, at_hash)
-    stream.change(now, lambda at: stream.split(shard, at_hash, at))
+    parent = stream.require_splittable(request.shard_to_split, at_hash)
+    stream.change(now, lambda at: stream.split(*parent, at))
     return {}
 
 

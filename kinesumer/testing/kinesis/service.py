@@ -23,7 +23,7 @@ from kinesumer.testing.kinesis.requests import (
     resource_arn,
     unknown_operation,
 )
-from kinesumer.testing.kinesis.streams import BY_KEY, Stream
+from kinesumer.testing.kinesis.streams import BY_KEY, AwsNumbers, Stream
 from kinesumer.testing.kinesis.subscription import Subscription
 
 Answer = dict[str, Any] | records.ReadPage | Subscription
@@ -72,9 +72,17 @@ class Kinesis:
         return _arn(request, caller), shard_id
 
     def call(
-        self, operation: str, request: rq.AnyRequest, caller: Caller, now: float
+        self,
+        operation: str,
+        request: rq.AnyRequest,
+        caller: Caller,
+        now: float,
+        **skew: float,
     ) -> Answer:
-        """Return the response to a request. Raise AwsError if it is refused."""
+        """Return the response to a request. Raise AwsError if it is refused.
+
+        With ``skew=``, the clock of the server that answers is so many seconds fast.
+        """
         self._expire(now)
         self._throttle_control(operation, caller, now)
         if not isinstance(request, rq.Request):
@@ -93,7 +101,7 @@ class Kinesis:
                 consumers.find_consumer(stream, request, now)
             raise AwsError("DryRunOperationException", "The request would succeed.")
         _, handle = STREAM_OPERATIONS[operation]
-        return handle(stream, request, now)
+        return handle(stream, request, now, **skew)
 
     def stream(self, arn: str, now: float) -> Stream:
         """Return a stream. Raise ResourceNotFoundException if it doesn't exist."""
@@ -115,6 +123,7 @@ class Kinesis:
         mode: str = "PROVISIONED",
         max_record_kib: int = 1024,
         distribution: str = BY_KEY,
+        numbers: AwsNumbers | None = None,
     ) -> Stream:
         """Create a stream. Raise AwsError if the name is taken or a limit exceeded."""
         self._expire(now)
@@ -132,7 +141,7 @@ class Kinesis:
                 f"account: {used}. Limit: {limit}. Number of additional shards that "
                 f"would have resulted from this request: {shards}."
             )
-        stream = Stream(arn, shards, now, self.limits, mode=mode)
+        stream = Stream(arn, shards, now, self.limits, mode=mode, numbers=numbers)
         stream.max_record_kib = operations.record_kib(max_record_kib)
         stream.distribution = distribution
         stream.has_advantage = caller in self._with_advantage

@@ -18,9 +18,6 @@ from kinesumer.testing.kinesis.subscription import Consumer
 # The strategies by which a stream distributes records over its shards.
 BY_KEY, AUTO = "USER_PARTITION_KEY", "AUTO"
 
-# Each time that records expire, all shards are looked at.
-EXPIRY_SECONDS = 1.0
-
 _first_hash = attrgetter("first_hash")
 
 
@@ -189,9 +186,16 @@ class Stream:
         shard.shard = shard.shard._replace(ending_sequence_number=ending)
         shard.changed()
 
-    def require_splittable(self, shard_id: str, at_hash: int) -> Shard:
-        """Return an open shard. Raise AwsError if it can't be split at a hash key."""
+    def require_splittable(
+        self, shard_id: str, at_hash: int | None
+    ) -> tuple[Shard, int]:
+        """Return an open shard, and the hash key to split it at, by default its middle.
+
+        Raise AwsError if the shard can't be split at the hash key.
+        """
         shard = self._open_shard(shard_id)
+        if at_hash is None:
+            at_hash = (shard.first_hash + shard.last_hash + 1) // 2
         if not shard.first_hash < at_hash <= shard.last_hash:
             raise invalid_argument(
                 f"NewStartingHashKey {at_hash} used in SplitShard() on shard "
@@ -200,7 +204,7 @@ class Stream:
                 f"{shard.first_hash} and less than the shard's EndingHashKey "
                 f"{shard.last_hash}."
             )
-        return shard
+        return shard, at_hash
 
     def require_mergeable(
         self, shard_id: str, adjacent_shard_id: str
@@ -287,8 +291,8 @@ class Stream:
         return now - self.retention_hours * 3600
 
     def apply_retention(self, now: float) -> None:
-        """Expire what is too old, at most once in ``EXPIRY_SECONDS``."""
-        if now >= self._expired_at + EXPIRY_SECONDS:
+        """Expire what is too old, at most once in ``limits.expiry_seconds``."""
+        if now >= self._expired_at + self.limits.expiry_seconds:
             self._expired_at = now
             self.expire(self.horizon(now))
 

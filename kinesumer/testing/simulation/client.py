@@ -24,7 +24,7 @@ from kinesumer.testing.simulation.fan_out import (
     open_fan_out,
 )
 from kinesumer.testing.simulation.machine import MACHINE, Machine, SharedLink
-from kinesumer.testing.simulation.memory_kinesis import memory_ports
+from kinesumer.testing.simulation.memory_ports import memory_ports
 from kinesumer.testing.simulation.network import (
     LinkedSource,
     LinkedStore,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from kinesumer.consuming.streams import OpenStream, as_streams, open_streams
 from kinesumer.errors import ConfigurationError, StreamMissingError
 from kinesumer.model.streams import Start, Stream
+from kinesumer.testing.memory import MemoryKinesis
+from kinesumer.testing.simulation.memory_kinesis import SUBSCRIPTION_LIMITS
 from tests.support.faulty import FaultySource
 from tests.support.world import ARN, World
 
@@ -91,16 +94,17 @@ async def test_a_stream_being_created_is_waited_for(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "kinesumer")
-    stream = world.kinesis.stream("orders")
-    stream.status = "CREATING"
+    limits = replace(SUBSCRIPTION_LIMITS, creating_seconds=31, updating_seconds=60)
+    world.kinesis = MemoryKinesis(world.clock, limits=limits)
+    stream = world.kinesis.create_stream("orders")
     task = world.loop.create_task(opened(world, [Stream("orders")]))
     await asyncio.sleep(30)
     assert not task.done()
-    stream.status = "ACTIVE"
     await task
     assert "orders is being created, waiting" in caplog.text
-    stream.status = "UPDATING"
+    stream.change(world.clock.wall(), lambda _: None)
     assert await opened(world, [Stream("orders")])
+    assert stream.status == "UPDATING"
 
 
 async def test_a_stream_being_deleted_is_refused(world: World) -> None:
