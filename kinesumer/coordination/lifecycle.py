@@ -17,7 +17,7 @@ from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, StartLike, Stream, as_start
 from kinesumer.model.times import Until, UntilLike, as_until
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
+from kinesumer.runtime.failure_log import IncidentLog, logger
 from kinesumer.runtime.stop_signals import StopSignals
 from kinesumer.runtime.tasks import cancel_and_wait
 from kinesumer.runtime.threads import RETRY_SECONDS, is_refusal
@@ -246,7 +246,7 @@ class ClientLifecycle:
         connections = await self._connections.enter_async_context(
             ports.connect(self._identity, incidents)
         )
-        context = ClientContext(
+        context = ClientContext.create(
             app=self._identity.app,
             client_id=self._identity.client_id,
             config=self._identity.config,
@@ -254,7 +254,6 @@ class ClientLifecycle:
             clock=ports.clock,
             random=ports.random,
             new_id=ports.new_id,
-            failure_log=FailureLog(ports.clock, connections.telemetry),
             incidents=incidents,
             telemetry=connections.telemetry,
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass
+from random import Random
+from typing import Self, TypeVar
 
 from kinesumer.config import Config
 from kinesumer.core.backoff import CALL_BACKOFF, Backoff
@@ -31,33 +31,58 @@ THROTTLED_BACKOFF = Backoff(1.0, CALL_BACKOFF.longest_seconds)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientContext:
-    """One client's identity, configuration and ports."""
+    """One client's identity, configuration and ports, as ``create()`` joins them."""
 
     app: str
     client_id: str
     config: Config
     store: StateStore
     clock: Clock
-    random: random.Random
+    random: Random
     new_id: Callable[[], str]
     failure_log: FailureLog
     incidents: IncidentLog
-    telemetry: Telemetry = field(default_factory=Telemetry)
-    # How long to retry while a service is unavailable. Clients use the default, and
-    # retry forever.
-    retry_seconds: float = math.inf
-    _loop_clock: LoopClock | None = None
+    telemetry: Telemetry
+    # How long to retry while a service is unavailable.
+    retry_seconds: float
+    # This clock stops while the client's event loop is blocked.
+    loop_clock: LoopClock
 
-    def __post_init__(self) -> None:
-        """Create the event loop's clock. Copies made by ``replace()`` share it."""
-        if self._loop_clock is None:
-            object.__setattr__(self, "_loop_clock", LoopClock(self.clock))
+    @classmethod
+    def create(
+        cls,
+        *,
+        app: str,
+        client_id: str,
+        store: StateStore,
+        clock: Clock,
+        random: Random,
+        new_id: Callable[[], str],
+        config: Config | None = None,
+        incidents: IncidentLog | None = None,
+        telemetry: Telemetry | None = None,
+        retry_seconds: float = math.inf,
+    ) -> Self:
+        """Return a context that has its own logs and its own clock of the event loop.
 
-    @property
-    def loop_clock(self) -> LoopClock:
-        """The clock that stops while the client's event loop is blocked."""
-        assert self._loop_clock is not None
-        return self._loop_clock
+        Copies made by ``replace()`` share them. Clients use the default of
+        ``retry_seconds``, and retry forever.
+        """
+        telemetry = telemetry or Telemetry()
+        return cls(
+            app=app,
+            client_id=client_id,
+            config=config or Config(),
+            store=store,
+            clock=clock,
+            random=random,
+            new_id=new_id,
+            failure_log=FailureLog(clock, telemetry),
+            incidents=incidents or IncidentLog(clock),
+            telemetry=telemetry,
+            retry_seconds=retry_seconds,
+            loop_clock=LoopClock(clock),
+        )
 
     async def write(self, write: Write) -> WriteResult:
         """Write, and retry while the store is unavailable.

@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from kinesumer.aws.dynamodb import open_store
-from kinesumer.config import Config
 from kinesumer.consuming.streams import OpenStream, open_streams
 from kinesumer.coordination.app_count import AppCount
 from kinesumer.coordination.membership import PRUNE_SECONDS
@@ -43,7 +42,7 @@ from kinesumer.model.streams import Shard, Start
 from kinesumer.model.validation import validate_name
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import cancel_and_wait, wait_and_clear
 from kinesumer.spark.membership import Membership
 from kinesumer.spark.options.parser import ReadOptions
@@ -264,18 +263,15 @@ async def open_mirror(options: ReadOptions) -> Mirror:
     shared = sources(options.connection)
     store = await open_store(shared.clients, validate_name("table", options.table))
     host, clock = socket.gethostname(), SystemClock()
-    context = ClientContext(
+    context = ClientContext.create(
         app=app,
         client_id=QUERY_ID,
-        config=Config(),
         store=store,
         clock=clock,
         random=random.Random(),
         # All queries have the same client id. The host's name in the session's id shows
         # an operator where a query runs.
         new_id=lambda: f"{host}-{uuid.uuid4().hex}",
-        failure_log=FailureLog(clock),
-        incidents=IncidentLog(clock),
     )
     streams = await open_streams(
         context, options.streams, Start.TRIM_HORIZON, shared.open

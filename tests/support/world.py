@@ -30,7 +30,6 @@ from kinesumer.model.rows import MemberRow, ShardRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, Stream
 from kinesumer.ports import Clock
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
 from kinesumer.testing.simulation.event_loop import VirtualLoop
@@ -276,7 +275,7 @@ def context_of(
     **config: Any,
 ) -> ClientContext:
     """Return a client's context; ``config`` are options of Config."""
-    return ClientContext(
+    return ClientContext.create(
         app=APP,
         client_id=client_id,
         config=Config(**config),
@@ -284,9 +283,7 @@ def context_of(
         clock=clock,
         random=Random(1),
         new_id=new_id,
-        failure_log=FailureLog(clock, telemetry),
-        incidents=IncidentLog(clock),
-        telemetry=telemetry or Telemetry(),
+        telemetry=telemetry,
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.session import ClientFactory
-from kinesumer.config import Config
 from kinesumer.coordination.startup_checks import find_live_members, read_all_liveness
 from kinesumer.coordination.state_store import PacedStore
 from kinesumer.errors import (
@@ -27,7 +26,7 @@ from kinesumer.model.validation import validate_name
 from kinesumer.ports import StateStore
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, IncidentLog, logger
+from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.telemetry.history import open_history, recorded
 
@@ -149,16 +148,13 @@ def operator_context(app: str, store: StateStore) -> ClientContext:
     history = open_history(clock, os.environ)
     if history is not None:
         history.begin(app, OPERATOR, commit="")
-    return ClientContext(
+    return ClientContext.create(
         app=app,
         client_id=OPERATOR,
-        config=Config(),
         store=PacedStore(recorded(store, history), clock, draws),
         clock=clock,
         random=draws,
         new_id=lambda: uuid.uuid4().hex,
-        failure_log=FailureLog(clock),
-        incidents=IncidentLog(clock),
         retry_seconds=RETRY_SECONDS,
     )
 

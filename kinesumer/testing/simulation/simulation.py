@@ -18,7 +18,6 @@ from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.group import changes, seek
 from kinesumer.runtime.context import ClientContext
-from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.telemetry.history import recorded
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.simulation.client import Process
@@ -167,7 +166,7 @@ class Operator:
         )
         store = recorded(self.store, sim.new_history(self.name))
         sim.checker.seeks.operators.add(self.machine)
-        self.context: ClientContext = ClientContext(
+        self.context: ClientContext = ClientContext.create(
             app=sim.scenario.app,
             client_id=self.name,
             config=sim.config,
@@ -175,8 +174,6 @@ class Operator:
             clock=self.machine,
             random=self.random,
             new_id=sim.new_id,
-            failure_log=FailureLog(self.machine),
-            incidents=IncidentLog(self.machine),
         )
         sim.checker.note("operator", self.name, what)
         self.task: asyncio.Task[None] = sim.loop.spawn(self.machine, self._run(work))

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
+from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
 
-from kinesumer.consuming.delivery import RecordDelivery, Records
+from kinesumer import Config, Kinesumer
 from kinesumer.consuming.delivery_protocol import oldest_of
 from kinesumer.consuming.watchdog import InFlightWork
-from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat import HeartbeatThread
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import Reservation
 from kinesumer.runtime.clock import SystemClock
-from kinesumer.testing.memory import MemoryKinesis, MemoryStore
+from kinesumer.testing.memory import MemoryKinesis, MemoryStore, memory_ports
 from tests.support.clients import Thinking
 from tests.support.faulty import FaultySource
-from tests.support.members import store_thread, thread_context
+from tests.support.members import store_thread
 from tests.support.world import World
 
 SHARD = "orders shardId-000000000000"
@@ -127,23 +129,24 @@ async def test_a_handler_that_blocks_the_thread_is_reported_and_loses_its_shards
         while not reports(caplog) and time.monotonic() < give_up_at:
             time.sleep(0.01)
 
-    async def start() -> None:
-        await group.start("orders", Start.TRIM_HORIZON)
-
+    config = Config(
+        heartbeat_interval_seconds=0.1,
+        lease_duration_seconds=5.0,
+        max_processing_seconds=0.5,
+    )
     async with store_thread(MemoryStore(clock)) as thread, asyncio.timeout(40):
-        context = await thread_context(
-            thread, lease_duration_seconds=5.0, max_processing_seconds=0.5
+        store, heartbeat = await thread.start(), partial(HeartbeatThread, thread=thread)
+        make_id = partial(next, map(str, count()))
+        ports = memory_ports(
+            clock, Random(1), make_id, store, open_source, heartbeat=heartbeat
         )
-        delivery = RecordDelivery(clock, acks_by_asking=True)
-        heartbeat = HeartbeatThread(context, thread)
-        group = GroupConsumer(context, open_source, heartbeat, delivery)
-        async for _ in Records(delivery, start):
-            [owned] = group.owned_shards()
-            blocks_until_reported()
-            break
-        while not owned.revoked:
-            await asyncio.sleep(0.01)
-        await group.stop(wait_for_user=False)
+        async with Kinesumer("app", config=config, _ports=ports) as client:
+            async for _ in client.consume("orders", start=Start.TRIM_HORIZON):
+                held = client.assignment()
+                blocks_until_reported()
+                break
+            while client.assignment() == held:
+                await asyncio.sleep(0.01)
     report = reports(caplog)[0]
     assert report.startswith(f"user code at {SHARD} has made no progress")
     assert "in blocks_until_reported" in report
