@@ -89,6 +89,21 @@ async def fence(context: ClientContext, member: LivenessRow) -> bool | None:
     return True
 
 
+async def read_death(
+    context: ClientContext, client_id: str, session: str, dead: set[str]
+) -> bool:
+    """Read a session's row; if it proves the death, add the session to ``dead``.
+
+    Return whether it does. Raises StoreUnavailableError.
+    """
+    # Read consistently: a stale read may show the row of the client's previous
+    # session, as if this session had been replaced.
+    row = await context.store.get(rows.member_key(context.app, client_id))
+    if is_dead := _proves_death(session, row):
+        dead.add(session)
+    return is_dead
+
+
 def _proves_death(session: Value | None, row: Row | None) -> bool:
     return proves_death(session, rows.read_liveness(row) if row else None)
 
@@ -147,12 +162,9 @@ class MemberWatcher:
 
     async def is_dead(self, client_id: str, session: str) -> bool:
         """Return whether a session is dead. Read its row if necessary."""
-        if session not in self.dead:
-            key = rows.member_key(self.context.app, client_id)
-            row = await self.context.read(key)
-            if _proves_death(session, row):
-                self.dead.add(session)
-        return session in self.dead
+        return session in self.dead or await self.context.until_available(
+            lambda: read_death(self.context, client_id, session, self.dead)
+        )
 
     def _with_liveness(self, member: MemberRow, now: float) -> MemberRow:
         """Return a member, with state "missing" if it has missed two heartbeats.
@@ -211,12 +223,7 @@ class DeadSessions:
             if session == self._session or since < VERIFY_SECONDS:
                 continue
             self._verified[session] = now
-            key = rows.member_key(self._context.app, client_id)
-            # Read consistently: a stale read may show the row of the client's previous
-            # session, as if this session had been replaced.
-            row = await self._context.store.get(key)
-            if _proves_death(session, row):
-                self.dead.add(session)
+            if await read_death(self._context, client_id, session, self.dead):
                 any_dead = True
         return any_dead
 
