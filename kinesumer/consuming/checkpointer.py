@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.core import claims
 from kinesumer.core.congestion import commit_interval_seconds
 from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.positions import Position, Tip
@@ -155,7 +156,10 @@ class Checkpointer:
                 return False
         log.record_success("state store")
         now = self._context.parse_row(rows.read_shard, written.row)
-        if written.applied or is_stored(owned, now, position):
+        if written.applied or (
+            position is not None
+            and claims.is_stored(owned.progress, owned.row, now, position)
+        ):
             if position is not None:
                 owned.stored(position)
             if tip is not None:
@@ -165,20 +169,3 @@ class Checkpointer:
         else:
             self._owner.commit_rejected(owned, now)
         return True
-
-
-def is_stored(
-    owned: OwnedShard, row: ShardRow | None, position: Position | None
-) -> bool:
-    """Return whether the position is stored although the write was rejected."""
-    if position is None:
-        return False
-    # A concurrent release may have stored the position. The row may not show that,
-    # since a later owner may have changed it.
-    if owned.progress.has_committed(position):
-        return True
-    # Only this client writes to the row in this epoch. So if the row has the position,
-    # this client stored it: by an attempt whose answer was lost, or by a release.
-    if row is None or row.position is None or row.epoch != owned.row.epoch:
-        return False
-    return row.position >= position

@@ -9,7 +9,6 @@ from collections.abc import Callable, Container, Mapping, Sequence, Set
 from functools import partial
 from math import isfinite
 
-from kinesumer.consuming.checkpointer import is_stored
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import PrefetchBuffer
@@ -152,7 +151,9 @@ class HeldShards:
             return True
         owned.lose()
         # A concurrent release or end of the shard may have stored the position.
-        if position is not None and not is_stored(owned, now, position):
+        if position is not None and not claims.is_stored(
+            owned.progress, owned.row, now, position
+        ):
             self.lost.add(owned.key)
         return False
 

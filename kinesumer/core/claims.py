@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
+from kinesumer.core.progress import Progress
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import HASH_KEYS, Range, ShardKey
@@ -135,10 +136,32 @@ def was_seeked(mine: ShardRow, now: ShardRow) -> bool:
     return now.owner == mine.owner and now.epoch > mine.epoch
 
 
+def is_stored(
+    progress: Progress, mine: ShardRow, now: ShardRow | None, position: Position
+) -> bool:
+    """Return whether an owner's position is stored although its write was refused.
+
+    Unlike in ``was_applied()``, a position that a later owner stored doesn't count.
+    """
+    # A concurrent release may have stored the position. The row may not show that,
+    # since a later owner may have changed it.
+    if progress.has_committed(position):
+        return True
+    # Only this client writes to the row in this epoch. So if the row has the position,
+    # this client stored it: by an attempt whose answer was lost, or by a release.
+    return now is not None and now.epoch == mine.epoch and _has_passed(now, position)
+
+
 def was_applied(now: ShardRow, write: Write, position: Position | None) -> bool:
-    """Return whether a refused write was already applied by an earlier attempt."""
+    """Return whether an earlier attempt of a refused write gave a shard up.
+
+    Unlike in ``is_stored()``, the epoch doesn't count: once the shard was given up, a
+    later owner may have claimed it, and may have stored a later position.
+    """
     if "ended" in write.set:
         return now.ended
-    if position is None:
-        return True
-    return now.position is not None and now.position >= position
+    return position is None or _has_passed(now, position)
+
+
+def _has_passed(row: ShardRow, position: Position) -> bool:
+    return row.position is not None and row.position >= position

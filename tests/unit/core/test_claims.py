@@ -11,11 +11,13 @@ from kinesumer.core.claims import (
     Pauses,
     contains,
     decide_claims,
+    is_stored,
     starts_inside_shard,
     to_release,
     was_applied,
     was_seeked,
 )
+from kinesumer.core.progress import Progress
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Key, ShardRow
 from kinesumer.model.streams import Interval, ShardKey, Start
@@ -184,3 +186,30 @@ def test_a_rejected_write_may_have_been_applied_before(
     now: ShardRow, write: Write, position: Position | None, *, expected: bool
 ) -> None:
     assert was_applied(now, write, position) is expected
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        (None, False),
+        (FREE, False),
+        (AT_5, True),
+        (AT_5._replace(position=Position("6")), True),
+        (AT_5._replace(position=Position("4")), False),
+        # A later owner stored this position, after it had repeated the records.
+        (AT_5._replace(epoch=1), False),
+    ],
+)
+def test_a_rejected_position_may_have_been_stored_before_in_the_same_epoch(
+    now: ShardRow | None, *, expected: bool
+) -> None:
+    assert is_stored(Progress(), MINE, now, Position("5")) is expected
+
+
+def test_a_position_that_a_release_stored_counts_whatever_the_row_shows() -> None:
+    progress = Progress()
+    progress.committed_position = Position("5")
+    later_owner = OWNED._replace(epoch=1)
+    for now in (None, later_owner):
+        assert is_stored(progress, MINE, now, Position("5"))
+        assert not is_stored(progress, MINE, now, Position("6"))
