@@ -328,7 +328,7 @@ def share_buffer(transport: asyncio.BaseTransport, shared: bytearray) -> None:
     # of an idle one. It copies what it receives at once. Another event loop, such as
     # uvloop's, has its own implementation of TLS.
     protocol: Any = getattr(transport, "_ssl_protocol", None)
-    if hasattr(protocol, "_ssl_buffer_view"):
+    if hasattr(protocol, "_ssl_buffer") and hasattr(protocol, "_ssl_buffer_view"):
         protocol._ssl_buffer = shared
         protocol._ssl_buffer_view = memoryview(shared)
 

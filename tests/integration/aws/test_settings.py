@@ -20,10 +20,9 @@ from kinesumer.aws.http import client as direct
 from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.pool import ConnectionPool
 from kinesumer.aws.http.resolver import Resolver
-from kinesumer.aws.kinesis import KinesisSource, open_source
+from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.session_clients import SessionClients
-from kinesumer.aws.streams import StreamName
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire.put_records import Entry
 from tests.integration.aws.stub import AwsStub
@@ -312,37 +311,6 @@ async def test_hooks_of_other_calls_cost_nothing(aws: AwsStub) -> None:
         ) as straight:
             await source.get_records("x", 10)
     assert straight.call_count == 1
-
-
-# --- another version of aiobotocore ---------------------------------------------------
-
-
-class Renamed:
-    """An AWS client in which one attribute has another name."""
-
-    def __init__(self, client: Any, missing: str) -> None:
-        self._client, self._missing = client, missing
-
-    def __getattr__(self, name: str) -> Any:
-        if name == self._missing:
-            raise AttributeError(f"no attribute {name!r}")
-        return getattr(self._client, name)
-
-
-@pytest.mark.parametrize("missing", ["_endpoint", "generate_presigned_url"])
-async def test_what_an_unknown_version_lacks_is_no_fault_of_the_endpoint(
-    aws: AwsStub, clients: ClientFactory, caplog: pytest.LogCaptureFixture, missing: str
-) -> None:
-    direct._warn.cache_clear()
-    aws.answer("GetRecords", EMPTY)
-    opened = await clients.open("kinesis")
-    opened = opened._replace(client=Renamed(opened.client, missing))
-    for name in ("orders", "others"):
-        source = KinesisSource(opened, StreamName(name))
-        for _ in range(2):
-            assert (await source.get_records("s x", 10)).next_iterator == "s y"
-    assert caplog.text.count("called through aiobotocore") == 1
-    assert missing in caplog.text
 
 
 # --- names ----------------------------------------------------------------------------
