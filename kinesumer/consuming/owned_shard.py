@@ -12,10 +12,10 @@ from kinesumer.consuming.suspects import Suspects
 from kinesumer.core.failures import OutcomeMeter
 from kinesumer.core.liveness import Lease
 from kinesumer.core.load import LoadMeter
-from kinesumer.core.progress import Progress
+from kinesumer.core.progress import Progress, is_tip_due
 from kinesumer.model.batches import Batch
 from kinesumer.model.owned import RevokeReason
-from kinesumer.model.positions import BEFORE_ALL, TIP_SHARE, Position, Tip
+from kinesumer.model.positions import BEFORE_ALL, Position, Tip
 from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.rows import Deaths, ShardRow
 from kinesumer.model.streams import Shard, ShardKey
@@ -116,7 +116,7 @@ class OwnedShard:
         self.queued_records: int = 0  # records that were put into the buffer
         self._max_uncommitted = max_uncommitted_records
         self._tip_stored_at = row.read_until
-        self._tip_seconds = math.inf
+        self._retention_seconds = math.inf
         self._moved = asyncio.Event()
 
     # --- states ---------------------------------------------------------------------
@@ -191,7 +191,7 @@ class OwnedShard:
         ``read_until`` is a time of Kinesis's clock.
         """
         self.read_until = max(self.read_until, read_until)
-        self._tip_seconds = retention_seconds * TIP_SHARE
+        self._retention_seconds = retention_seconds
 
     # --- user code's side -----------------------------------------------------------
 
@@ -293,7 +293,8 @@ class OwnedShard:
     @property
     def due_tip(self) -> Tip | None:
         """Return the tip if its storing is due and all records before it are done."""
-        is_due = self.read_until - self._tip_stored_at >= self._tip_seconds
+        stored, retention = self._tip_stored_at, self._retention_seconds
+        is_due = is_tip_due(self.read_until, stored, retention)
         if not (is_due or self.is_end_due) or not self.is_finished:
             return None
         position = self.progress.position() or self.row.position

@@ -33,7 +33,6 @@ from kinesumer.core.batch_ranges import (
 )
 from kinesumer.model.positions import (
     SEEN_SLACK_SECONDS,
-    TIP_SHARE,
     After,
     End,
     ShardPosition,
@@ -186,11 +185,6 @@ def end_at(
         return Ended(After(last.position, seen), last=last)
     behind = 0.0 if at_tip else max(0.0, now - last.arrived_at)
     return Ended(After(last.position, last.arrived_at), behind, last)
-
-
-def is_stale(shard: Readable, retention_seconds: float, now: float) -> bool:
-    """Return whether a position's time is so old that it must be renewed."""
-    return now - shard.seen > retention_seconds * TIP_SHARE
 
 
 def confirmed(

@@ -12,6 +12,11 @@ from kinesumer.model.positions import WHOLE_RECORD, Position
 from kinesumer.model.records import PackedRecords, Record
 from kinesumer.model.rows import Deaths, ShardRow
 
+# The time of a position in a shard without new records is stored again after this share
+# of the retention. If a client or a query stops for less than the rest of the
+# retention, the position tells it afterwards that no records were lost.
+TIP_SHARE = 1 / 24
+
 
 class Progress:
     """The delivered, done and committed records of one shard in one epoch.
@@ -285,6 +290,14 @@ _first_offset = attrgetter("first")
 
 def _last_order(batch: _Batch) -> tuple[int, str, int]:
     return _order(batch.records[-1])
+
+
+def is_tip_due(seen: float, stored: float, retention_seconds: float) -> bool:
+    """Return whether the time until which a quiet shard was read must be stored again.
+
+    ``seen`` is this time now, and ``stored`` is what was stored last.
+    """
+    return seen - stored >= retention_seconds * TIP_SHARE
 
 
 def after_death(row: ShardRow, now: float) -> Deaths:

@@ -13,10 +13,6 @@ from kinesumer.model.streams import Start
 # Stands for None as the sub-sequence number of a position that covers a whole record.
 # It is greater than any index within an aggregate.
 WHOLE_RECORD = 1 << 53
-# The time of a position in a shard without new records is stored again after this share
-# of the retention. If a client or a query stops for less than the rest of the
-# retention, the position tells it afterwards that no records were lost.
-TIP_SHARE = 1 / 24
 # A read that reaches the newest record may still miss records that arrived up to this
 # long before it. It is also the maximum error of the estimate of Kinesis's clock, by
 # which records get their arrival times.

@@ -9,9 +9,9 @@ from kinesumer.coordination.membership import DeadSessions
 from kinesumer.coordination.shard_sync import sync_shards, write_all
 from kinesumer.coordination.store_queries import read_shards, read_stream_row
 from kinesumer.core import claims, lineage
+from kinesumer.core.progress import is_tip_due
 from kinesumer.model.positions import (
     BEGINNING,
-    TIP_SHARE,
     After,
     End,
     Position,
@@ -103,6 +103,8 @@ class ShardRowMirror:
         await self._create_initial_rows(listed, positions)
         while True:
             stored, unreadable = await read_shards(context, stream.arn, consistent=True)
+            # No second read of the parents, as in shard_sync: seeks, which reopen
+            # parents, are refused while a query is alive.
             repairs = lineage.repairs(stream.arn, stored, listed, unreadable)
             creates = [shard_writes.create_shard(app, row) for row in repairs.create]
             await write_all(context, creates)
@@ -129,6 +131,8 @@ class ShardRowMirror:
 
         The stream's row is created last, because no client claims shards of a stream
         without a row. So if this process dies meanwhile, no incomplete group is used.
+        Clients (see shard_sync) create it first, to agree on one start. A query needs
+        no agreement, since its offset has all positions.
         """
         context, stream = self._context, self._stream
         row = await read_stream_row(context, stream.arn)
@@ -166,7 +170,9 @@ class ShardRowMirror:
 
     async def _claim(self, member: MemberRow, row: ShardRow) -> bool:
         # If the answer was lost, the retry's condition fails. The nonce in the row then
-        # shows that the first try succeeded.
+        # shows that the first try succeeded. Unlike a LeaseCoordinator, a query has no
+        # list of open claims, because _claim_free() finds what the session owns. It
+        # counts no deaths, and no operator pauses its shards.
         nonce = self._context.new_id()
         write = shard_writes.claim(self._context.app, row, member, nonce, row.owner)
         written = await self._context.write(write)
@@ -220,7 +226,10 @@ def _ended(positions: Positions) -> set[str]:
 def first_rows(
     arn: str, listed: Sequence[Shard], positions: Positions
 ) -> list[ShardRow]:
-    """Return the rows that a new group needs if its query begins at an offset."""
+    """Return the rows that a new group needs if its query begins at an offset.
+
+    Unlike in ``lineage.first_rows()``, each shard has a start of its own.
+    """
     parents = {shard.shard_id: shard.parents for shard in listed}
     skipped = lineage.ancestors(positions, parents) - positions.keys()
     created = []
@@ -279,6 +288,6 @@ def due_tip(
         return None
     if row.position is not None and row.position > position.position:
         return None
-    if position.seen - row.read_until < retention_seconds * TIP_SHARE:
+    if not is_tip_due(position.seen, row.read_until, retention_seconds):
         return None
     return Tip(position.seen, position.position)

@@ -15,11 +15,11 @@ from kinesumer.core.batch_plan import (
     end,
     end_at,
     end_offset,
-    is_stale,
 )
 from kinesumer.core.batch_ranges import Limits, Probed, Readable, readable, vanished
 from kinesumer.core.lineage import ancestors
 from kinesumer.core.pacing import CAUGHT_UP_SECONDS
+from kinesumer.core.progress import is_tip_due
 from kinesumer.errors import (
     ExpiredIteratorError,
     ShardMissingError,
@@ -282,7 +282,8 @@ class StreamPlan:
         renewed, is_due = {}, False
         for shard_id, (shard, ended) in ends.items():
             if ended.position is shard.shard.position:
-                stale = is_stale(shard.shard, stream.retention_seconds, now)
+                retention = stream.retention_seconds
+                stale = is_tip_due(now, shard.shard.seen, retention)
                 begins = self._begins
                 position = confirmed(shard, is_stale=stale, begins=begins, now=now)
                 if position is not None:

@@ -17,7 +17,6 @@ from kinesumer.core.batch_plan import (
     end,
     end_at,
     end_offset,
-    is_stale,
 )
 from kinesumer.core.batch_ranges import (
     Limits,
@@ -258,12 +257,6 @@ def test_a_quiet_position_is_renewed(
     assert confirmed(quiet, is_stale=stale, begins=begins, now=NOW) == expected
     busy = observed("a", probed(), position)
     assert confirmed(busy, is_stale=stale, begins=begins, now=NOW) is None
-
-
-def test_a_position_is_stale_after_a_share_of_the_retention() -> None:
-    shard = observed("a", None).shard
-    assert not is_stale(shard, 24 * 3600.0, 100.0 + 3600.0)
-    assert is_stale(shard, 24 * 3600.0, 100.0 + 3601.0)
 
 
 def test_an_offset_has_the_ends_and_where_the_batch_begins_instead() -> None:

@@ -10,7 +10,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kinesumer.core.progress import Progress, after_death, may_have_killed
+from kinesumer.core.progress import (
+    Progress,
+    after_death,
+    is_tip_due,
+    may_have_killed,
+)
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.rows import NO_DEATHS, Deaths, ShardRow
@@ -297,3 +302,8 @@ def test_a_poison_record_is_void_once_it_is_passed_or_the_shard_has_ended() -> N
     assert row.is_isolated
     assert not row._replace(ended=True).is_isolated
     assert not ROW._replace(deaths=Deaths(2)).is_isolated
+
+
+def test_a_tip_is_due_after_a_24th_of_the_retention() -> None:
+    assert not is_tip_due(100.0 + 3599.0, 100.0, 24 * 3600.0)
+    assert is_tip_due(100.0 + 3600.0, 100.0, 24 * 3600.0)
