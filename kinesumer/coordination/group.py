@@ -80,10 +80,9 @@ class GroupConsumer:
         self.buffer: PrefetchBuffer = PrefetchBuffer(context.config.buffer_bytes)
         self.checkpointer: Checkpointer = Checkpointer(context, self)
         self.delivery = delivery
-        parts = EngineParts(
-            self.buffer, self.checkpointer.commit_soon, context.telemetry
+        delivery.connect(
+            EngineParts(self.buffer, self.checkpointer.commit_soon, context.telemetry)
         )
-        delivery.connect(parts)
         if delivery.callbacks is not None:
             delivery.callbacks.connect(
                 context, delivery.has_records, self._callback_failed

@@ -172,9 +172,8 @@ class RandomEvents(RuleBasedStateMachine):
         owned = self.shards[index]
         if not owned.revoked:
             owned.revoke()
-            self.driver.freed += sum(
-                batch.size for batch in self.driver.turns.drop(owned)
-            )
+            dropped = self.driver.turns.drop(owned)
+            self.driver.freed += sum(batch.size for batch in dropped)
 
     @rule(is_valid=st.sampled_from([True, True, False]))
     def renew(self, is_valid: bool) -> None:
@@ -315,9 +314,8 @@ def test_a_failed_task_with_nothing_undone_and_a_revoked_shard() -> None:
     owned.revoke()
     given.delivery.ended("b", 0.0, ValueError)
     given.carry_out()
-    assert [each.fate for each in given.unfinished] == [
-        "the shard's next owner delivers them again"
-    ]
+    [each] = given.unfinished
+    assert each.fate == "the shard's next owner delivers them again"
 
 
 def test_an_isolated_record_is_noted_before_and_stored_after_user_code_has_it() -> None:
