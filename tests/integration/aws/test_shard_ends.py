@@ -67,13 +67,12 @@ async def test_a_closed_shard_whose_children_are_never_named_ends(
 
 
 @both
-@pytest.mark.parametrize("part", [None, 0])
 async def test_the_ending_number_of_a_closed_shard_is_its_end(
-    served: FanOutAws, how: str, part: int | None
+    served: FanOutAws, how: str
 ) -> None:
     served.put("a", "b")
     served.aws.split("orders", FIRST_SHARD)
-    after = Position(await ending_number(served), part)
+    after = Position(await ending_number(served))
     reader = Reader(await source(served, how), after=after)
     assert len(await reader.end()) == 2
     assert not reader.texts

@@ -34,16 +34,6 @@ async def test_a_shard_is_read_from_its_beginning_and_followed(world: World) -> 
     assert desk.owned.millis_behind == 0
 
 
-async def test_a_closed_shard_ends_with_its_children(world: World) -> None:
-    world.put("a")
-    low, high = world.kinesis.split("orders", SHARD)
-    desk = read_shard(world)
-    await desk.task
-    assert desk.texts == ["a"]
-    assert desk.owned.children is not None
-    assert [child.shard_id for child in desk.owned.children] == [low, high]
-
-
 @pytest.mark.parametrize("held_seconds", [0.0, 30.0])
 async def test_a_shard_is_read_five_times_a_second(
     world: World, held_seconds: float
@@ -219,17 +209,6 @@ async def test_a_page_is_cut_at_half_of_max_uncommitted(
     assert "".join(desk.texts) == "abcdefg"
 
 
-def children(desk: ReaderDesk) -> list[str]:
-    assert desk.owned.children is not None
-    return [child.shard_id for child in desk.owned.children]
-
-
-def ending_number(world: World) -> str:
-    shard = world.kinesis.stream("orders").shard(SHARD).shard
-    assert shard.ending_sequence_number is not None
-    return shard.ending_sequence_number
-
-
 # --- open shards ---
 
 
@@ -284,30 +263,22 @@ async def test_records_that_arrive_before_a_shard_closes_are_read(world: World) 
     assert desk.texts == ["a", "b"]
 
 
-@pytest.mark.parametrize("part", [None, 0])
-async def test_a_position_that_is_the_ending_number_ends_the_shard(
-    world: World, part: int | None
-) -> None:
-    world.put("a")
-    low, high = world.kinesis.split("orders", SHARD)
-    desk = read_shard(world, position=Position(ending_number(world), part))
-    await desk.task
-    assert desk.texts == []
-    assert children(desk) == [low, high]
-
-
 async def test_a_refused_position_waits_for_a_listing_with_its_shard(
     world: World,
 ) -> None:
     world.put("a")
     low, high = world.kinesis.split("orders", SHARD)
-    desk = read_shard(world, position=Position(ending_number(world)))
+    number = world.kinesis.stream("orders").shard(SHARD).shard.ending_sequence_number
+    assert number is not None
+    desk = read_shard(world, position=Position(number))
     desk.source.listing = desk.source.list_shards_now()[1:]
     await asyncio.sleep(10)
     assert not desk.task.done()
     desk.source.listing = None
     await desk.task
-    assert children(desk) == [low, high]
+    assert desk.texts == []
+    assert desk.owned.children is not None
+    assert [child.shard_id for child in desk.owned.children] == [low, high]
 
 
 async def test_a_shard_that_is_listed_is_not_missing(world: World) -> None:
