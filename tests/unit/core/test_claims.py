@@ -192,18 +192,20 @@ def test_a_rejected_write_may_have_been_applied_before(
     ("now", "expected"),
     [
         (None, False),
-        (FREE, False),
-        (AT_5, True),
-        (AT_5._replace(position=Position("6")), True),
-        (AT_5._replace(position=Position("4")), False),
-        # A later owner stored this position, after it had repeated the records.
-        (AT_5._replace(epoch=1), False),
+        (FREE._replace(epoch=3), False),
+        (AT_5._replace(epoch=3), True),
+        (AT_5._replace(epoch=3, position=Position("6")), True),
+        (AT_5._replace(epoch=3, position=Position("4")), False),
+        # Another owner stored this position.
+        (AT_5._replace(epoch=2), False),
+        (AT_5._replace(epoch=4), False),
     ],
 )
 def test_a_rejected_position_may_have_been_stored_before_in_the_same_epoch(
     now: ShardRow | None, *, expected: bool
 ) -> None:
-    assert is_stored(Progress(), MINE, now, Position("5")) is expected
+    mine = MINE._replace(epoch=3)
+    assert is_stored(Progress(), mine, now, Position("5")) is expected
 
 
 def test_a_position_that_a_release_stored_counts_whatever_the_row_shows() -> None:
