@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import (
@@ -16,7 +16,7 @@ from kinesumer.consuming.prefetch import (
     PrefetchBuffer,
     answer_memory,
 )
-from kinesumer.consuming.read_place import NoPage, ReadPlace
+from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.streams import ReadFailure
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import (
@@ -40,6 +40,8 @@ from kinesumer.model.streams import Start
 from kinesumer.runtime.tasks import timeout
 from kinesumer.wire.cbor import compiled
 
+T = TypeVar("T")
+
 # The longest time for which an answer may wait for memory. Nothing is received on the
 # connection meanwhile, so it might break. The reader repeats the request later.
 ROOM_SECONDS = 10.0
@@ -53,6 +55,12 @@ class Retry(NamedTuple):
     """No page was fetched: read again at this time."""
 
     at: float
+
+
+class Ended(NamedTuple):
+    """The shard ends with this page, which is empty if the shard has expired."""
+
+    page: Page
 
 
 class Reservation:
@@ -162,30 +170,24 @@ class PageFetch(Reservation):
         # The time, by the client's clock, at which the request got its connection.
         self.began_at: float = self._context.clock.now()
 
-    async def run(self) -> Page | Retry:
-        """Return the next page, or when to read again.
+    async def run(self) -> Page | Ended | Retry:
+        """Return the next page, the shard's last page, or when to read again.
 
-        The page of a shard that has expired is empty, and has no next iterator.
+        Raises errors that no later read can mend.
         """
         place = self._place
-        found: Page | NoPage | None = None
-        if not place.is_answered:
+        try:
             # Reserve no memory until Kinesis answers again: other streams may need it.
-            found = await self._call(self._find)
-        if place.is_answered:
+            if not place.is_answered:
+                await self._call(place.find)
             if not place.is_pushed:  # else memory is reserved when an event arrives
                 await self.take(min(place.reserve, place.buffer.window.answer_bytes))
             self.max_records = place.max_records()
-            if not isinstance(found, Page):
-                found = await self._call(self._read)
-        if isinstance(found, Page):
-            return found
-        return Retry(place.after_failure(found or NoPage.OTHER))
+            return await self._call(self._read)
+        except KinesumerError as error:
+            return await self._react(error)
 
-    async def _find(self) -> None:
-        await self._place.find()
-
-    async def _read(self) -> Page:
+    async def _read(self) -> Page | Ended | Retry:
         place, stream = self._place, self._stream
         iterator = place.iterator or await place.find()
         page = await stream.source.get_records(iterator, self.max_records, self)
@@ -199,50 +201,19 @@ class PageFetch(Reservation):
         else:
             self.answered(page.wire_bytes, now - self._began)
         place.iterator = page.next_iterator
+        place.owned.millis_behind = page.millis_behind
+        if page.is_unconfirmed:
+            place.warnings.not_ended()
+            place.forget_iterator()
+            return Retry(place.after_failure())
+        if page.next_iterator is None:
+            return Ended(page)
         return page
 
-    async def _call(
-        self, work: Callable[[], Awaitable[Page | None]]
-    ) -> Page | NoPage | None:
-        """Call Kinesis and handle its errors. Return the result, or why there is none.
-
-        Raises errors that no later read can mend.
-        """
-        place, log = self._place, self._context.failure_log
-        self._began, place.is_answered = self._clock.now(), True
-        try:
-            return await self._watched(work)
-        except ExpiredIteratorError:
-            place.forget_iterator()
-        except TrimmedPositionError as error:
-            self._trimmed(error)
-        except NoRoomError:
-            place.reserve = FULL_PAGE_BYTES
-        except StartInFutureError:
-            place.iterator = None
-        except ShardThrottledError as error:
-            self._stream.throttled_at = self._context.clock.now()
-            log.record_throttled_read(self._stream.name, error)
-            return NoPage.THROTTLED
-        except (KeyThrottledError, KeyUnavailableError) as error:
-            place.warnings.key_failed(error)
-            return NoPage.KEY
-        except ShardMissingError as error:
-            return await self._missing(error)
-        except SourceUnavailableError as error:
-            log.record_failure(self._stream.label, error)
-            if isinstance(error, SlowAnswerError):
-                self._too_slow()
-            elif not isinstance(error, SourceThrottledError):
-                self._unreachable()
-        except FatalError as error:
-            await self._explain(error)
-            raise
-        return NoPage.OTHER
-
-    async def _watched(self, work: Callable[[], Awaitable[Page | None]]) -> Page | None:
-        """Send a request, and let the watchdog see it until it ends."""
+    async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Call Kinesis, and let the watchdog see the request until it ends."""
         owned = self._place.owned
+        self._began, self._place.is_answered = self._clock.now(), True
         try:
             async with self._stream.source.connection():
                 # From now on the request waits only for Kinesis.
@@ -273,6 +244,35 @@ class PageFetch(Reservation):
 
     # --- errors -----------------------------------------------------------------------
 
+    async def _react(self, error: KinesumerError) -> Ended | Retry:
+        """Return what follows from an error. Raises errors that no read can mend."""
+        place = self._place
+        match error:
+            case ExpiredIteratorError():
+                place.forget_iterator()
+            case TrimmedPositionError():
+                self._trimmed(error)
+            case NoRoomError():
+                place.reserve = FULL_PAGE_BYTES
+            case StartInFutureError():
+                place.iterator = None
+            case ShardThrottledError():
+                self._throttled(error)
+                return Retry(place.after_throttle())
+            case KeyThrottledError() | KeyUnavailableError():
+                place.warnings.key_failed(error)
+                return Retry(place.after_key_failure())
+            case ShardMissingError():
+                return await self._missing(error)
+            case SourceUnavailableError():
+                self._unavailable(error)
+            case FatalError():
+                await self._explain(error)
+                raise error
+            case _:
+                raise error
+        return Retry(place.after_failure())
+
     def _trimmed(self, error: TrimmedPositionError) -> None:
         """Continue with the oldest record, if the shard is still this client's."""
         self._place.forget_iterator()
@@ -284,6 +284,19 @@ class PageFetch(Reservation):
     def _may_own(self) -> bool:
         """True if the lease is valid: otherwise another client may have read on."""
         return self._place.owned.lease.permits(self._context.clock.now())
+
+    def _throttled(self, error: ShardThrottledError) -> None:
+        """Record when Kinesis throttled the shard."""
+        self._stream.throttled_at = self._context.clock.now()
+        self._context.failure_log.record_throttled_read(self._stream.name, error)
+
+    def _unavailable(self, error: SourceUnavailableError) -> None:
+        """Record that Kinesis failed, or that its answer was too slow."""
+        self._context.failure_log.record_failure(self._stream.label, error)
+        if isinstance(error, SlowAnswerError):
+            self._too_slow()
+        elif not isinstance(error, SourceThrottledError):
+            self._unreachable()
 
     def _too_slow(self) -> None:
         """Reduce the size of reads, since an answer was too slow."""
@@ -308,13 +321,13 @@ class PageFetch(Reservation):
         after = self._place.builder.after
         self._stream.read_failed(ReadFailure(since, now, shard_id, after))
 
-    async def _missing(self, error: ShardMissingError) -> Page | None:
+    async def _missing(self, error: ShardMissingError) -> Ended | Retry:
         """Treat an expired shard as ended, unless the stream was recreated."""
         await self._require_same_stream(error)
         if not self._may_own:
-            return None
+            return Retry(self._place.after_failure())
         self._place.warnings.shard_expired(error)
-        return Page([], None, 0)
+        return Ended(Page([], None, 0))
 
     async def _explain(self, error: FatalError) -> None:
         """Raise an error that says more than a FatalError, if there is one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from enum import Enum, auto
 
 from kinesumer.consuming.batch_builder import BatchBuilder
 from kinesumer.consuming.owned_shard import OwnedShard
@@ -30,14 +29,6 @@ FRESH_SECONDS = 30.0
 # first one, or one of a caught-up shard. If each reserved a full page, few of thousands
 # of shards could be read at a time. With this, the default buffer holds 16 of them.
 PARTIAL_PAGE_BYTES = FULL_PAGE_BYTES // 4
-
-
-class NoPage(Enum):
-    """The reason for which a page was not fetched."""
-
-    OTHER = auto()
-    THROTTLED = auto()  # Kinesis throttled the shard
-    KEY = auto()  # the key that encrypts the stream can't be used
 
 
 class ReadPlace:
@@ -101,15 +92,21 @@ class ReadPlace:
             return most
         return max(1, min(most, size // self.stream.record_bytes))
 
-    def after_failure(self, failure: NoPage = NoPage.OTHER) -> float:
+    def after_failure(self) -> float:
         """Return when to read again after a page wasn't fetched."""
-        clock = self.context.clock
-        now, jitter = clock.now(), self.context.random.random()
-        if failure is NoPage.KEY:
-            return now + self.warnings.key_wait_seconds(jitter)
-        if failure is NoPage.THROTTLED:
-            return self._pacing.after_throttle(now, jitter)
-        return self._pacing.after_failure(now, jitter)
+        return self._pacing.after_failure(self.context.clock.now(), self._jitter())
+
+    def after_throttle(self) -> float:
+        """Return when to read again after Kinesis throttled the shard."""
+        return self._pacing.after_throttle(self.context.clock.now(), self._jitter())
+
+    def after_key_failure(self) -> float:
+        """Return when to read again if the key of the stream can't be used."""
+        wait = self.warnings.key_wait_seconds(self._jitter())
+        return self.context.clock.now() + wait
+
+    def _jitter(self) -> float:
+        return self.context.random.random()
 
     def after_page(self, began: float, page: Page) -> float:
         """Return when to read again after a page whose request began at ``began``."""

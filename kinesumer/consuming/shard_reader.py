@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kinesumer.consuming.owned_shard import OwnedShard
-from kinesumer.consuming.page_fetch import PageFetch, Retry
+from kinesumer.consuming.page_fetch import Ended, PageFetch, Retry
 from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.suspects import Suspects
@@ -18,6 +18,7 @@ from kinesumer.core.lineage import records_before
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import SEEN_SLACK_SECONDS
 from kinesumer.model.records import Page, Record, memory_size
+from kinesumer.model.streams import Shard
 from kinesumer.wire.aggregation import has_aggregates
 
 # With manual commits, user code that asks for more records has this time to acknowledge
@@ -51,10 +52,13 @@ class ShardReader:
         """Read a page into the buffer; return when to read again."""
         fetch = PageFetch(self._place)
         try:
-            fetched = await fetch.run()
-            if isinstance(fetched, Retry):
-                return fetched.at
-            return await self._take(fetched, fetch)
+            match await fetch.run():
+                case Page() as page:
+                    return await self._take(page, fetch)
+                case Ended(page):
+                    return await self._take(page, fetch, page.children)
+                case Retry(at):
+                    return at
         except SourceUnavailableError as error:  # no memory to build batches
             self._context.failure_log.record_failure(self._stream.label, error)
             self._place.forget_iterator()
@@ -62,14 +66,14 @@ class ShardReader:
         finally:
             fetch.close()
 
-    async def _take(self, page: Page, fetch: PageFetch) -> float:
-        """Queue a page's records; return when to read again."""
+    async def _take(
+        self, page: Page, fetch: PageFetch, children: tuple[Shard, ...] | None = None
+    ) -> float:
+        """Queue a page's records; return when to read again.
+
+        If the shard ends with the page, ``children`` are its children.
+        """
         place, owned, records = self._place, self._owned, page.records
-        owned.millis_behind = page.millis_behind
-        if page.is_unconfirmed:
-            place.warnings.not_ended()
-            place.forget_iterator()
-            return place.after_failure()
         began, until = fetch.began_at, self._stream.until
         next_at = place.after_page(began, page)
         if is_cut := (count := records_before(page, until)) < len(records):
@@ -82,8 +86,8 @@ class ShardReader:
         ends_here = is_cut or (not page.millis_behind and reached >= until)
         if owned.suspects is not None and (ends_here or not page.millis_behind):
             owned.suspects.end(owned.queued_records)
-        if page.next_iterator is None and not is_cut:
-            owned.children = page.children
+        if children is not None and not is_cut:
+            owned.children = children
         elif ends_here:
             owned.reached = until
         return self._context.clock.now() if place.is_pushed else next_at

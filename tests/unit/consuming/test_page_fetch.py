@@ -129,6 +129,22 @@ async def test_throttled_reads_back_off_and_lose_nothing(world: World) -> None:
     assert sum(gaps[8:12]) > sum(gaps[:4])
 
 
+async def test_an_iterator_that_is_refused_is_not_requested_again_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, asked = ReaderDesk(world), []
+
+    async def refuse(_shard_id: str, _after: Position | Start) -> str:
+        asked.append(world.clock.now())
+        raise SourceThrottledError("slow down")
+
+    monkeypatch.setattr(desk.source, "get_iterator", refuse)
+    desk.start()
+    await asyncio.sleep(10)
+    gaps = [after - before for before, after in pairwise(asked)]
+    assert min(gaps) >= 0.199
+
+
 async def test_a_read_that_a_used_up_shard_refuses_is_soon_tried_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
