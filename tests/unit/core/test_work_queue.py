@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -13,6 +15,7 @@ from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.prefetch import FetchedBatch
 from kinesumer.core.delivery import Free, Processed, Signal
 from kinesumer.core.work_queue import (
+    MAX_AT_ONCE,
     SLICE_SECONDS,
     KeyedWork,
     OrderedWork,
@@ -20,65 +23,47 @@ from kinesumer.core.work_queue import (
     WorkQueue,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Record, memory_size
+from kinesumer.model.records import Record, data_size, memory_size
 from tests.support.world import hold
 
 SomeWork = Work[OwnedShard]
+MAX_UNCOMMITTED = 20
 
 
 class Workers:
-    """Workers at one shard's queue. Their records have numbers, from 1 on.
+    """Workers at one shard's queue, and what the queue has decided.
 
-    ``keys`` has the key of each record; 0 stands for none.
+    One worker gets the records in order. Several get them in the order of each key.
     """
 
-    def __init__(self, keys: list[int], workers: int = 1, *, whole: bool = False):
-        self.owned = hold(max_uncommitted_records=20)
+    def __init__(self, workers: int, *, whole: bool = False):
+        self.owned = hold(max_uncommitted_records=MAX_UNCOMMITTED)
         self.queue: WorkQueue[OwnedShard, SomeWork] = (
             OrderedWork(self.owned, Work)
             if workers == 1
             else KeyedWork(self.owned, Work, workers=workers, whole=whole)
         )
         self.workers = workers
-        self.handled: dict[str | None, list[int]] = {}
-        self.done: set[int] = set()
-        self.processed = self.held_bytes = self.commits = 0
-        self._keys = [str(key) if key else None for key in keys]
-        self._put = 0
+        self.records: list[Record] = []  # all that were put
+        self.end: Position | None = None  # of the last batch
+        self.processed = self.processed_bytes = self.held_bytes = self.commits = 0
+        self._numbers = map(str, count(1))
 
-    def put(self, count: int | None = None) -> None:
-        """Queue a batch of the next records."""
-        stop = len(self._keys) if count is None else self._put + count
-        numbers = range(self._put, min(stop, len(self._keys)))
-        records = [Record(str(n + 1), b"x" * n, self._keys[n]) for n in numbers]
-        self._put += len(records)
+    def put(self, keys: Sequence[int]) -> None:
+        """Queue a batch of records with these keys; 0 stands for none."""
+        first = len(self.records)
+        self.records += [
+            Record(next(self._numbers), b"x" * offset, str(key) if key else None)
+            for offset, key in enumerate(keys, first)
+        ]
+        # Nothing that is delivered comes between the last record and the end.
+        self.end = Position(next(self._numbers))
+        records = self.records[first:]
         size = memory_size(records)
         self.held_bytes += size
         self.owned.queued_records += len(records)
-        end = Position(str(self._put))
-        self.queue.put(FetchedBatch(records, 0, size, end, self.owned))
+        self.queue.put(FetchedBatch(records, 0, size, self.end, self.owned))
         self.carry_out()
-
-    def begin(self) -> list[SomeWork]:
-        """Let idle workers take work. Return what is in hand, in order."""
-        while len(self.queue.in_hand) < self.workers and self.queue.begin():
-            pass
-        keys = [key for work in self.queue.in_hand for key in work.keys]
-        assert len(keys) == len(set(keys)), "two workers have one key"
-        return sorted(self.queue.in_hand, key=lambda work: work.offsets[0])
-
-    def finish(self, work: SomeWork, done: int | None = None) -> None:
-        """Finish work whose first ``done`` records are done."""
-        work.done = len(work.records) if done is None else done
-        work.seconds = 0.001 * work.done
-        for record in work.records[: work.done]:
-            number = int(record.sequence_number)
-            self.handled.setdefault(record.partition_key, []).append(number)
-            self.done.add(number)
-        self.queue.finish(work)
-        self.carry_out()
-        undone = set(range(1, len(self._keys) + 2)) - self.done
-        assert self.owned.progress.done == min(undone) - 1
 
     def carry_out(self) -> None:
         """Count what the queue decides."""
@@ -87,125 +72,213 @@ class Workers:
                 self.held_bytes -= effect.size
             elif isinstance(effect, Processed):
                 self.processed += effect.records
+                self.processed_bytes += effect.data_bytes
             else:
                 assert effect is Signal.COMMIT
                 self.commits += 1
 
 
-def numbers(works: list[SomeWork]) -> list[list[int]]:
-    return [[int(record.sequence_number) for record in w.records] for w in works]
+MOST_WORKERS = 4
 
 
-KEYS = st.lists(st.integers(0, 6), min_size=1, max_size=60)
+class RandomEvents:
+    """Workers at a queue, whose records are counted by hand.
+
+    A record's number is its offset. The lists of ``hand`` are the records of each
+    worker, in the order in which user code gets them.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.draw = Random(seed)
+        self.whole = self.draw.random() < 0.5
+        self.some = Workers(self.draw.randint(1, MOST_WORKERS), whole=self.whole)
+        self.queue, self.owned = self.some.queue, self.some.owned
+        self.hand: dict[SomeWork, list[int]] = {}
+        self.given: set[int] = set()
+        self.done: set[int] = set()
+        # What the queue knows to be done: finished, or done before the last sync.
+        self.counted: set[int] = set()
+        self.seconds = 0.0
+
+    def step(self) -> None:
+        """Let something happen, let idle workers take work, and check what holds."""
+        in_hand = [self.call, self.call, self.finish, self.finish] if self.hand else []
+        self.draw.choice([self.put, self.sync, *in_hand])()
+        if len(self.given) > 30 and self.draw.random() < 0.1:
+            self.queue.end()
+            self.some.carry_out()
+        idle = self.draw.choice([0, 0, 1, MOST_WORKERS])
+        # There may be more workers than the queue was told.
+        while len(self.hand) < MOST_WORKERS - idle and self.begin():
+            pass
+        self.check()
+
+    # --- events
+
+    def put(self) -> None:
+        size = self.draw.choice([0, 1, 4, 16])
+        self.some.put([self.draw.randrange(6) for _ in range(size)])
+
+    def begin(self) -> bool:
+        busy = {self._key(n) for numbers in self.hand.values() for n in numbers}
+        free = [number for number in self.waiting if self._key(number) not in busy]
+        work = self.queue.begin()
+        assert (work is None) == (not free), "records wait, or came too early"
+        if work is not None:
+            self._take(work, free)
+        elif not (self.hand or self.queue.is_over):
+            # Nothing is left, so the position is also past batches without records.
+            assert self.owned.progress.done_position == self.some.end
+        return work is not None
+
+    def _take(self, work: SomeWork, free: list[int]) -> None:
+        got = [*work.offsets]
+        assert [*work.records] == self._records(got)
+        assert work.batch.owned is self.owned
+        ready = [number for number in free if number < self.owned.progress.delivered]
+        keys = list(dict.fromkeys(map(self._key, got)))
+        # All waiting records of each key are taken, in order.
+        for key in keys:
+            assert self._of_key(got, key) == self._of_key(ready, key)
+        share = len(ready) / (2 * self.some.workers)
+        if self.whole:
+            assert len(got) >= share
+        else:
+            assert len(keys) == 1 or len(got) - len(self._of_key(got, keys[-1])) < share
+        self.hand[work] = got
+        self.given.update(got)
+
+    def call(self) -> None:
+        """Call user code with some records. It fails after those that it handles."""
+        work, numbers = self.draw.choice([*self.hand.items()])
+        if self.draw.random() < 0.3:
+            self._move_forward(work, numbers)
+        left = numbers[work.done :]
+        assert work.current is self._records(left or numbers[-1:])[0]
+        stop = self.draw.randint(work.done, len(numbers))
+        got = work.up_to(stop)
+        assert [*got] == self._records(numbers[work.done : stop])
+        assert got is work.records or len(got) < len(numbers), "a copy costs time"
+        self._handle(work, left[: self.draw.randint(0, len(got))])
+
+    def _move_forward(self, work: SomeWork, numbers: list[int]) -> None:
+        stop = self.draw.randint(work.done, len(numbers))
+        indexes = [i for i in range(work.done, stop) if self.draw.random() < 0.3]
+        shared, before = work.records, [*work.records]
+        work.move_forward(indexes, stop)
+        first = numbers[: work.done] + [numbers[i] for i in indexes]
+        numbers[:] = first + [number for number in numbers if number not in first]
+        assert [*work.offsets] == numbers
+        assert [*shared] == before
+
+    def finish(self) -> None:
+        """Finish work. Only user code that has lost its shard leaves records undone."""
+        work, numbers = self.draw.choice([*self.hand.items()])
+        if not self.queue.is_over:
+            self._handle(work, numbers[work.done :])
+        self.counted.update(numbers[: work.done])
+        del self.hand[work]
+        before = self.some.commits
+        self.queue.finish(work)
+        self.some.carry_out()
+        assert self.some.commits - before == (2 * self.prefix >= MAX_UNCOMMITTED)
+
+    def sync(self) -> None:
+        self.queue.sync_progress()
+        self.some.carry_out()
+        self.counted |= self.done
+        self._check_counts()
+
+    def _handle(self, work: SomeWork, numbers: list[int]) -> None:
+        seconds = self.draw.choice([0.0, 0.001, 0.1])
+        self.done.update(numbers)
+        work.done += len(numbers)
+        work.seconds += seconds
+        self.seconds += seconds
+
+    # --- what always holds
+
+    def check(self) -> None:
+        assert self.owned.progress.done == self.prefix, "not what is done without a gap"
+        waiting = memory_size(self._records(self.waiting))
+        in_hand = sum(memory_size(self._records(each)) for each in self.hand.values())
+        assert self.queue.waiting_bytes == waiting
+        assert self.some.held_bytes == waiting + in_hand
+        assert self.queue.in_hand == self.hand.keys()
+        if any(not self.counted.issuperset(each) for each in self.hand.values()):
+            assert not self.owned.is_idle
+        if self.queue.is_over and not self.hand:
+            assert self.owned.is_idle
+            self._check_counts()
+
+    def _check_counts(self) -> None:
+        done = self._records(sorted(self.counted))
+        assert self.some.processed == len(done)
+        assert self.some.processed_bytes == data_size(done)
+        assert self.owned.load.handler_seconds == pytest.approx(self.seconds)
+
+    # --- the model
+
+    @property
+    def waiting(self) -> list[int]:
+        """The records that no worker got yet; none after the shard was given up."""
+        if self.queue.is_over:
+            return []
+        return [n for n in range(len(self.some.records)) if n not in self.given]
+
+    @property
+    def prefix(self) -> int:
+        """How many records are done before the first that isn't."""
+        return next(number for number in count() if number not in self.counted)
+
+    def _key(self, number: int) -> str | int:
+        """Return what only one worker may have at a time."""
+        if self.some.workers == 1:
+            return "the whole shard"
+        return self.some.records[number].partition_key or number
+
+    def _of_key(self, numbers: list[int], key: str | int) -> list[int]:
+        return [number for number in numbers if self._key(number) == key]
+
+    def _records(self, numbers: list[int]) -> list[Record]:
+        return [self.some.records[number] for number in numbers]
 
 
 @settings(max_examples=100)
-@given(
-    keys=KEYS,
-    workers=st.integers(1, 5),
-    whole=st.booleans(),
-    seed=st.integers(0, 1 << 32),
+@given(seed=st.integers(0, 1 << 32))
+def test_in_any_order_of_events_keys_keep_their_order_and_nothing_is_lost(
+    seed: int,
+) -> None:
+    events = RandomEvents(seed)
+    for _ in range(50):
+        events.step()
+
+
+@pytest.mark.parametrize(
+    ("whole", "numbers"), [(False, [[0], [1]]), (True, [[0, 1], [2, 3]])]
 )
-def test_in_any_order_of_ends_each_key_keeps_its_order_and_no_gap_is_committed(
-    *, keys: list[int], workers: int, whole: bool, seed: int
-) -> None:
-    draw, some = Random(seed), Workers(keys, workers, whole=whole)
-    while len(some.done) < len(keys):
-        if draw.random() < 0.3:
-            some.put(draw.randrange(1, 20))
-        if works := some.begin():
-            some.finish(draw.choice(works))
-    for key, handled in some.handled.items():
-        assert key is None or handled == sorted(handled)
-    some.queue.sync_progress()
-    some.carry_out()
-    assert some.processed == len(keys)
-    assert some.held_bytes == some.queue.waiting_bytes == 0
-
-
-@settings(max_examples=60)
-@given(keys=KEYS, workers=st.integers(1, 3), seed=st.integers(0, 1 << 32))
-def test_a_shard_given_up_in_between_leaves_nothing_behind(
-    keys: list[int], workers: int, seed: int
-) -> None:
-    draw, some = Random(seed), Workers([*keys, 1], workers)
-    some.put(len(keys))
-    for _ in range(draw.randrange(4)):
-        if works := some.begin():
-            some.finish(works[0])
-    some.begin()
-    some.queue.end()
-    some.queue.end()
-    some.carry_out()
-    some.put()
-    assert some.queue.begin() is None
-    for work in list(some.queue.in_hand):
-        assert not some.owned.is_idle
-        some.finish(work, draw.randrange(len(work.records) + 1))
-    assert some.owned.is_idle
-    assert some.held_bytes == 0
-
-
-def test_a_batch_without_records_moves_the_position_only() -> None:
-    some = Workers([1])
-    some.put(0)
-    some.put()
-    assert numbers(some.begin()) == [[1]]
-
-
-def test_records_done_before_the_end_count_at_once() -> None:
-    some = Workers([1] * 4)
-    some.put()
-    [work] = some.begin()
-    work.done, work.seconds = 3, 2.0
-    some.queue.sync_progress()
-    some.carry_out()
-    assert (some.owned.progress.done, some.processed) == (3, 3)
-    assert some.owned.load.handler_seconds == 2.0
-
-
-def test_many_done_records_ask_for_a_commit() -> None:
-    some = Workers([1] * 10)
-    some.put(9)
-    some.put()
-    some.finish(some.begin()[0])
-    before = some.commits
-    some.finish(some.begin()[0])
-    assert [before, some.commits] == [0, 1]
-
-
-@pytest.mark.parametrize(("whole", "sizes"), [(False, [1, 1]), (True, [2, 2])])
 def test_work_for_batches_is_at_least_a_share_and_for_records_at_most(
-    sizes: list[int], *, whole: bool
+    numbers: list[list[int]], *, whole: bool
 ) -> None:
-    some = Workers([1, 2, 3, 4, 5, 6, 7, 8], 2, whole=whole)
-    some.put()
-    assert [len(work.records) for work in some.begin()] == sizes
+    some = Workers(2, whole=whole)
+    some.put([1, 2, 3, 4, 5, 6, 7, 8])
+    works: list[Any] = [some.queue.begin(), some.queue.begin()]
+    assert [work.offsets for work in works] == numbers
 
 
-def test_quick_records_come_in_larger_pieces_each_time() -> None:
-    some = Workers([*range(1, 100)], 2)
-    some.put()
+@pytest.mark.parametrize(
+    ("seconds", "most"), [(0.001, SLICE_SECONDS / 0.001), (0.00001, MAX_AT_ONCE)]
+)
+def test_quick_records_come_in_larger_pieces_each_time(
+    seconds: float, most: float
+) -> None:
+    some = Workers(2)
+    some.put(range(1, 1000))
     sizes = []
-    for _ in range(6):
-        work: Any = some.begin()[0]
+    for _ in range(9):
+        work: Any = some.queue.begin()
         sizes.append(len(work.records))
-        some.finish(work)
+        work.done, work.seconds = sizes[-1], seconds * sizes[-1]
+        some.queue.finish(work)
     assert sizes == sorted(sizes)
-    assert sizes[-1] == SLICE_SECONDS / 0.001
-
-
-def test_the_records_of_work_can_be_reordered_behind_what_is_done() -> None:
-    some = Workers([1] * 5)
-    some.put()
-    [work] = some.begin()
-    before = work.records
-    assert work.up_to(5) is before
-    work.done = 1
-    work.move_forward([3], 4)
-    assert numbers([work]) == [[1, 4, 2, 3, 5]]
-    assert work.offsets == [0, 3, 1, 2, 4]
-    assert work.current.sequence_number == "4"
-    assert [r.sequence_number for r in work.up_to(3)] == ["4", "2"]
-    work.done = 5
-    assert work.current.sequence_number == "5"
+    assert sizes[-1] == most
