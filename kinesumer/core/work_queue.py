@@ -101,7 +101,7 @@ class WorkQueue(ABC, Generic[S, W]):
 
     def begin(self) -> W | None:
         """Begin other work, and return it. Return None if none may be done now."""
-        work = None if self.is_over else self._take()
+        work = self._take()
         if work is not None:
             self.waiting_bytes -= work.size
             self.in_hand.add(work)
@@ -127,8 +127,6 @@ class WorkQueue(ABC, Generic[S, W]):
 
     def end(self) -> None:
         """Deliver no more records. Running handlers may still finish their records."""
-        if self.is_over:
-            return
         self.is_over = True
         self._effects.append(Free(self.shard, self.waiting_bytes))
         self.waiting_bytes = 0
@@ -182,7 +180,6 @@ class OrderedWork(WorkQueue[S, W]):
             if batch.records:
                 offsets = range(first, first + len(batch.records))
                 return self._new_work(batch, batch.records, offsets, batch.size)
-            self.waiting_bytes -= batch.size
         return None
 
     def _finished(self, work: W) -> None:
