@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,11 @@ now = SystemClock().now
 T = TypeVar("T")
 
 
+def data_of(number: int, key: str) -> bytes:
+    """Return the data of a numbered record, of about 100 bytes."""
+    return f"{number:020d} {key:>80}".encode()
+
+
 class Produced(NamedTuple):
     """A user record, its shard and its position."""
 
@@ -40,6 +45,11 @@ class Produced(NamedTuple):
     shard: ShardKey
     position: Position
     at: float = 0.0  # the time of Kinesis's acknowledgement
+
+    @property
+    def data(self) -> bytes:
+        """Return the record's data."""
+        return data_of(self.number, self.key)
 
 
 class Handled(NamedTuple):
@@ -139,9 +149,33 @@ class RecordCounts:
 class Entry(NamedTuple):
     """A Kinesis record to write, and the numbers of the user records in it."""
 
-    numbers: list[int]
+    numbers: Sequence[int]
     key: str
     data: bytes
+
+    def produced(self, shard: ShardKey, sequence_number: str) -> list[Produced]:
+        """Return the user records, which Kinesis has just acknowledged."""
+        at, is_aggregate = now(), len(self.numbers) > 1
+        positions = (
+            Position(sequence_number, part if is_aggregate else None)
+            for part in range(len(self.numbers))
+        )
+        return [
+            Produced(number, self.key, shard, position, at)
+            for number, position in zip(self.numbers, positions, strict=True)
+        ]
+
+
+def make_entries(left: Sequence[int], chance: random.Random) -> Iterator[Entry]:
+    """Yield entries for the numbers in order. A fifth of them are in aggregates."""
+    while left:
+        key = f"customer-{chance.randrange(10_000)}"
+        is_alone = chance.randrange(4 * AGGREGATE_RECORDS + 1)
+        size = 1 if is_alone else min(AGGREGATE_RECORDS, len(left))
+        taken, left = left[:size], left[size:]
+        users = [put_records.Entry(data_of(number, key), key) for number in taken]
+        data = users[0].data if size == 1 else put_records.aggregate(users)
+        yield Entry(taken, key, data)
 
 
 @dataclass
@@ -166,7 +200,8 @@ class Producer:
         while not stop.is_set():
             due = int((now() - started) * rate) - taken
             taken += due
-            entries = refused + self._make(list(islice(numbers, due)))
+            new = make_entries(list(islice(numbers, due)), self._random)
+            entries = [*refused, *new]
             refused = []
             for first in range(0, len(entries), MAX_RECORDS):
                 refused += await self._put(entries[first : first + MAX_RECORDS])
@@ -175,19 +210,6 @@ class Producer:
         while refused:
             await asyncio.sleep(TICK_SECONDS)
             refused = await self._put(refused[:MAX_RECORDS]) + refused[MAX_RECORDS:]
-
-    def _make(self, left: list[int]) -> list[Entry]:
-        entries = []
-        while left:
-            key = f"customer-{self._random.randrange(10_000)}"
-            # A fifth of the records are parts of aggregates.
-            is_alone = self._random.randrange(4 * AGGREGATE_RECORDS + 1)
-            size = 1 if is_alone else min(AGGREGATE_RECORDS, len(left))
-            taken, left = left[:size], left[size:]
-            users = [put_records.Entry(b"%020d %80d" % (n, n), key) for n in taken]
-            data = users[0].data if size == 1 else put_records.aggregate(users)
-            entries.append(Entry(taken, key, data))
-        return entries
 
     async def _put(self, entries: list[Entry]) -> list[Entry]:
         """Write entries, and return those that Kinesis throttled."""
@@ -202,19 +224,16 @@ class Producer:
             self.is_failing = True
             return []
         self.is_failing = False
-        at, refused = now(), list[Entry]()
+        refused = list[Entry]()
         for entry, result in zip(entries, answer["Records"], strict=True):
             if "ErrorCode" in result:
                 refused.append(entry)
             else:
-                self._count(entry, result, at)
+                self._count(entry, result)
         return refused
 
-    def _count(self, entry: Entry, result: dict[str, str], at: float) -> None:
-        is_aggregate = len(entry.numbers) > 1
-        self.counts.aggregates += is_aggregate
+    def _count(self, entry: Entry, result: dict[str, str]) -> None:
+        self.counts.aggregates += len(entry.numbers) > 1
         shard = ShardKey(self.arn, result["ShardId"])
-        for part, number in enumerate(entry.numbers):
-            sub = part if is_aggregate else None
-            position = Position(result["SequenceNumber"], sub)
-            self.counts.add_produced(Produced(number, entry.key, shard, position, at))
+        for record in entry.produced(shard, result["SequenceNumber"]):
+            self.counts.add_produced(record)

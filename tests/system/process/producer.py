@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from kinesumer.model.positions import Position
 from kinesumer.model.streams import ShardKey
-from kinesumer.testing.trial.journal import Produced, now
-from kinesumer.wire.put_records import Entry, aggregate
+from kinesumer.testing.trial.journal import Produced, make_entries
 
-KEYS = 40  # partition keys per stream; each shard has a few
-AGGREGATE_EVERY = 10
-AGGREGATE_SIZE = 5
 BURSTS_PER_SECOND = 20
-
-
-def parents_of(
-    arn: str, shards: Iterable[Mapping[str, str]]
-) -> dict[ShardKey, list[ShardKey]]:
-    """Return the parents of each shard that ListShards returned."""
-    names = ("ParentShardId", "AdjacentParentShardId")
-    return {
-        ShardKey(arn, shard["ShardId"]): [
-            ShardKey(arn, shard[name]) for name in names if name in shard
-        ]
-        for shard in shards
-    }
 
 
 class Producer:
@@ -38,6 +21,7 @@ class Producer:
         # The records of each stream, in the order of their numbers.
         self.records: dict[str, list[Produced]] = {}
         self._aws = aws
+        self._chance = random.Random(0)
         self._arns: Sequence[str] = ()
         self._extra: deque[tuple[str, int]] = deque()
         self._over = threading.Event()
@@ -80,18 +64,7 @@ class Producer:
     def put(self, arn: str, count: int) -> None:
         """Put records. Some of them are KPL aggregates of one key's records."""
         done = self.records.setdefault(arn, [])
-        end = len(done) + count
-        while len(done) < end:
-            size = 1 if len(done) % AGGREGATE_EVERY else AGGREGATE_SIZE
-            self._put(arn, done, min(size, end - len(done)))
-
-    def _put(self, arn: str, done: list[Produced], size: int) -> None:
-        first = len(done)
-        key = f"key-{first % KEYS}"
-        texts = [f"{number} {key}".encode() for number in range(first, first + size)]
-        data = texts[0] if size == 1 else aggregate([Entry(t, key) for t in texts])
-        shard_id, number = self._aws.put(arn, data, key)
-        for part in range(size):
-            position = Position(number, None if size == 1 else part)
-            shard = ShardKey(arn, shard_id)
-            done.append(Produced(first + part, key, shard, position, now()))
+        numbers = range(len(done), len(done) + count)
+        for entry in make_entries(numbers, self._chance):
+            shard_id, sequence_number = self._aws.put(arn, entry.data, entry.key)
+            done += entry.produced(ShardKey(arn, shard_id), sequence_number)

@@ -156,7 +156,7 @@ def goes_on(fleet: Fleet, **runs: Any) -> None:
     others = {*range(RECORDS)} - {bad.number}
     supervisor.until(lambda: handled(fleet) >= others, "all other records are handled")
     supervisor.until(lambda: texts(fleet, "dead letter") != [], "it is set aside")
-    name = f"{bad.number} {bad.key}"
+    name = bad.data.decode()
     assert supervisor.deaths == [name] * len(supervisor.deaths)
     fleet.note(f"{len(supervisor.deaths)} deaths")
     assert len(supervisor.deaths) <= MAX_DEATHS

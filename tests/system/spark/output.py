@@ -78,10 +78,7 @@ def faults(
     Rows may be lost, repeated, out of order, or written before rows of a parent shard.
     """
     rows, produced = list(rows), list(produced)
-    numbers = {
-        (p.shard, p.position, f"{p.number} {p.key}".encode()): n
-        for n, p in enumerate(produced)
-    }
+    numbers = {(p.shard, p.position, p.data): n for n, p in enumerate(produced)}
     verdict = judge(
         [
             OutputRow(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
+from kinesumer.model.streams import ShardKey
 from tests.integration.contract.servers import kinesis_local
 from tests.system.chaos.backends import Endpoint
-from tests.system.process.producer import Producer, parents_of
+from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output
 from tests.system.spark.processes import Program, spark_environment
 
@@ -34,6 +36,19 @@ def test_every_row_once_from_kinesis_local(tmp_path: Path) -> None:
         parents = parents_of(arn, aws.shards(arn))
         assert output.faults(found, producer.records[arn], parents) == []
         assert len({row.shard for row in found}) == 4
+
+
+def parents_of(
+    arn: str, shards: Iterable[Mapping[str, str]]
+) -> dict[ShardKey, list[ShardKey]]:
+    """Return the parents of each shard that ListShards returned."""
+    names = ("ParentShardId", "AdjacentParentShardId")
+    return {
+        ShardKey(arn, shard["ShardId"]): [
+            ShardKey(arn, shard[name]) for name in names if name in shard
+        ]
+        for shard in shards
+    }
 
 
 def _wait(driver: Program, directory: Path, rows: int) -> None:
