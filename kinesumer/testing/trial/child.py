@@ -10,19 +10,15 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kinesumer import Config, Kinesumer, KinesumerError, Start, Stream
+from kinesumer import Kinesumer, KinesumerError, Start, Stream
 from kinesumer.testing.trial.journal import JournalWriter, now
-from kinesumer.testing.trial.processes import (
-    MAX_UNCOMMITTED_RECORDS,
-    ServerInfo,
-    Settings,
-    TrialStream,
-)
+from kinesumer.testing.trial.processes import ServerInfo, Settings, TrialStream
 
 if TYPE_CHECKING:
     from kinesumer.testing.embedded_aws.server import EmbeddedAws
@@ -40,16 +36,21 @@ READER_ACTIONS = (
 )
 
 
-def end_with_parent() -> None:
-    """End this process when its standard input, a pipe of the parent, is closed."""
+def follow_parent(obey: Callable[[bytes], object] = lambda _: None) -> None:
+    """Pass on each line of standard input, a pipe of the parent.
 
-    def wait() -> None:
-        # Don't call sys.stdin.read(): at exit, Python would wait for the read's lock.
-        while os.read(sys.stdin.fileno(), 1024):
-            pass
-        os._exit(1)
+    End this process when the pipe is closed.
+    """
 
-    threading.Thread(target=wait, name="parent-watch", daemon=True).start()
+    def follow() -> None:
+        try:
+            # Don't read from sys.stdin: at exit, Python would wait for its lock.
+            for line in open(sys.stdin.fileno(), "rb", buffering=0, closefd=False):
+                obey(line)
+        finally:
+            os._exit(1)
+
+    threading.Thread(target=follow, name="parent-watch", daemon=True).start()
 
 
 # --- the embedded AWS -----------------------------------------------------------------
@@ -99,12 +100,11 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[TrialStream]:
 async def consume(settings: Settings) -> None:
     """Consume the streams until a signal arrives, and note each record."""
     journal = JournalWriter(settings.output, settings.name)
-    config = Config(max_uncommitted_records=MAX_UNCOMMITTED_RECORDS)
     async with Kinesumer(
         settings.names.app,
         table=settings.names.table,
         client_id=settings.name,
-        config=config,
+        config=settings.config,
         stop_signals=True,
     ) as client:
         async for record in client.consume(settings.streams, start=Start.TRIM_HORIZON):
@@ -178,7 +178,7 @@ def run_query(settings: Settings) -> None:
 
 def main(role: str, argument: str) -> int:
     """Run a role until the role or the parent ends. Return the role's exit status."""
-    end_with_parent()
+    follow_parent()
     if role == "server":
         asyncio.run(serve(int(argument)))
         return 0

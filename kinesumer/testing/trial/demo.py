@@ -105,7 +105,7 @@ async def _run(options: TrialOptions, shards: int, *, plain: bool) -> bool:
         screen = Plain(write) if is_plain else Picture()
         environment = isolated_environment(os.environ)
         try:
-            async with Processes(Path(directory), environment, Names()) as processes:
+            with Processes(Path(directory), environment, Names()) as processes:
                 info = await processes.start_server(shards)
                 # The requests of this process must not reach real AWS accounts either.
                 os.environ.clear()

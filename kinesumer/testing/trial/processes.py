@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,16 +14,16 @@ from typing import Self
 
 import msgspec
 
-from kinesumer.config import STATE_STORE
+from kinesumer.config import STATE_STORE, Config
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
-from kinesumer.runtime.tasks import within
 from kinesumer.telemetry.history import VARIABLE
 
+CHILD = "kinesumer.testing.trial.child"
 WAIT_SECONDS = 30.0  # a process starts or leaves within this time
 # After a crash, at most this many records of a shard may be processed again. A low
 # limit makes a trial a harder test.
-MAX_UNCOMMITTED_RECORDS = 1000
+CONFIG = Config(max_uncommitted_records=1000)
 
 
 class Names(msgspec.Struct, frozen=True):
@@ -56,14 +57,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     output: str  # the client's journal, or the directory of the query
     streams: list[Stream]
     names: Names
+    config: Config
 
 
 class Child:
     """A child process. Its standard input is a pipe that closes if the parent ends."""
 
-    def __init__(
-        self, name: str, process: asyncio.subprocess.Process, log: Path
-    ) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self.name: str = name
         self.log: Path = log
         self.sent: signal.Signals | None = None  # the last signal sent to it
@@ -72,30 +72,28 @@ class Child:
     @property
     def is_running(self) -> bool:
         """Return whether the process is still running."""
-        return self.process.returncode is None
+        return self.process.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal that ends the process."""
         self.sent = number
-        if self.is_running:
-            self.process.send_signal(number)
+        self.process.send_signal(number)
 
-    def kill_group(self) -> None:
-        """Kill the process and all its child processes."""
-        self.sent = signal.SIGKILL
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    async def wait(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for the process to end. Return whether it ended."""
-        return await within(seconds, self.process.wait())
+    def end(self) -> None:
+        """Kill the process and all its child processes, and close its pipes."""
+        with self.process, suppress(ProcessLookupError):
+            if self.is_running:
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     async def read_line(self, seconds: float) -> bytes | None:
-        """Return a line of the output, or None if there is none within ``seconds``."""
+        """Return a line of the output, or None if there is none within ``seconds``.
+
+        In that case, a thread waits until the process ends.
+        """
         assert self.process.stdout is not None
         try:
             async with asyncio.timeout(seconds):
-                return await self.process.stdout.readline()
+                return await asyncio.to_thread(self.process.stdout.readline)
         except TimeoutError:
             return None
 
@@ -133,12 +131,11 @@ class Processes:
             VARIABLE: str(self.histories),
         }
         self.clients: list[Child] = []
-        self._server: Child | None = None
-        self._spark: Child | None = None
+        self._children: list[Child] = []
 
     async def start_server(self, shards: int) -> ServerInfo:
         """Start the embedded AWS. All processes that start later use it."""
-        server = self._server = await self._start("server", "aws", str(shards))
+        server = self.start("aws", CHILD, "server", str(shards), has_output=True)
         line = await server.read_line(WAIT_SECONDS)
         if not line:
             raise KinesumerError(
@@ -148,18 +145,47 @@ class Processes:
         self.environment |= info.environment
         return info
 
-    async def start_client(self, streams: list[TrialStream]) -> Child:
+    def start_client(self, streams: list[TrialStream]) -> Child:
         """Start one more client process."""
         name = f"client-{len(self.clients) + 1}"
-        child = await self._start_reader("client", name, self.journal(name), streams)
+        settings = self._settings(name, self.journal(name), streams)
+        child = self.start(name, CHILD, "client", settings)
         self.clients.append(child)
         return child
 
-    async def start_spark(self, streams: list[TrialStream]) -> Child:
+    def start_spark(self, streams: list[TrialStream]) -> Child:
         """Start the driver of the Spark query, which continues from its checkpoint."""
-        directory = self.directory / "spark"
-        self._spark = await self._start_reader("spark", "spark", directory, streams)
-        return self._spark
+        settings = self._settings("spark", self.directory / "spark", streams)
+        return self.start("spark", CHILD, "spark", settings, has_output=True)
+
+    def start(
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        has_output: bool = False,
+    ) -> Child:
+        """Run a module of Python in a child process.
+
+        What it writes is in its log, unless its standard output is to be read as lines.
+        """
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as errors:
+            process = subprocess.Popen(  # noqa: S603 - a module of this project
+                [sys.executable, "-m", module, *arguments],
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if has_output else errors,
+                stderr=errors,
+                env=self.environment if environment is None else environment,
+                # In its own session, a child gets no Ctrl-C. The parent ends it
+                # instead.
+                start_new_session=True,
+            )
+        child = Child(name, process, log)
+        self._children.append(child)
+        return child
 
     def journal(self, name: str) -> Path:
         """Return the path of a client's journal."""
@@ -170,41 +196,22 @@ class Processes:
         """Return the running clients that haven't received a signal."""
         return [c for c in self.clients if c.is_running and c.sent is None]
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        others = [c for c in (self._spark, self._server) if c is not None]
-        for child in [*self.clients, *others]:
-            child.kill_group()
-            await child.process.wait()
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.end()
 
-    async def _start_reader(
-        self, role: str, name: str, output: Path, streams: list[TrialStream]
-    ) -> Child:
+    def _settings(self, name: str, output: Path, streams: list[TrialStream]) -> str:
         settings = Settings(
             name=name,
             output=str(output),
             streams=[stream.read for stream in streams],
             names=self.names,
+            config=CONFIG,
         )
-        return await self._start(role, name, msgspec.json.encode(settings).decode())
-
-    async def _start(self, role: str, name: str, argument: str) -> Child:
-        log = self.directory / f"{name}.log"
-        with log.open("ab") as errors:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", "kinesumer.testing.trial.child", role, argument),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=errors if role == "client" else asyncio.subprocess.PIPE,
-                stderr=errors,
-                env=self.environment,
-                # In its own session, a child gets no Ctrl-C. The parent ends it
-                # instead.
-                start_new_session=True,
-            )
-        return Child(name, process, log)
+        return msgspec.json.encode(settings).decode()
 
 
 def isolated_environment(environment: Mapping[str, str]) -> dict[str, str]:

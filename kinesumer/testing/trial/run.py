@@ -13,7 +13,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from kinesumer import Config
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
@@ -31,7 +30,7 @@ from kinesumer.testing.trial.journal import (
 )
 from kinesumer.testing.trial.oracle import Parents, Run, read_run
 from kinesumer.testing.trial.processes import (
-    MAX_UNCOMMITTED_RECORDS,
+    CONFIG,
     WAIT_SECONDS,
     Child,
     Processes,
@@ -246,7 +245,7 @@ class Trial:
     async def _begin(self, scenario: Scenario) -> None:
         at = now()
         for _ in range(self._options.clients):
-            await self.processes.start_client(self._streams)
+            self.processes.start_client(self._streams)
         names = ", ".join(child.name for child in self.processes.clients)
         scenario.add(Event(kind="start", at=at, text=f"start {names}"))
         self._phase = "producing"
@@ -283,9 +282,11 @@ class Trial:
         running = [child for child in self.processes.clients if child.is_running]
         for child in self.processes.running:
             child.signal(signal.SIGTERM)
-        stopped = await asyncio.gather(*(c.wait(WAIT_SECONDS) for c in running))
-        for child, in_time in zip(running, stopped, strict=True):
-            if not in_time:
+        deadline = now() + WAIT_SECONDS
+        while now() < deadline and any(child.is_running for child in running):
+            await asyncio.sleep(CHECK_SECONDS / 10)
+        for child in running:
+            if child.is_running:
                 self.faults.append(f"{child.name} didn't end within {WAIT_SECONDS:g} s")
         self._say("all clients have left")
 
@@ -311,11 +312,11 @@ class Trial:
                 event.shards = self._watcher.held_when_killed(event.client, event.at)
         counts, watcher = self._counts, self._watcher
         missing = [f"{record}" for record in watcher.uncommitted(counts.produced)]
-        drain = Config().drain_timeout_seconds
+        limits = CONFIG.drain_timeout_seconds, CONFIG.max_uncommitted_records
         self.verdict = Verdict(
             [
                 *judge_promises(run, self.processes.histories),
-                *judge_repeats(run, drain, MAX_UNCOMMITTED_RECORDS),
+                *judge_repeats(run, *limits),
                 Line("KPL aggregates", f"{counts.aggregates}"),
                 nothing("records not committed after all clients have left", missing),
                 nothing("other faults", self.faults),

@@ -92,14 +92,14 @@ class Scenario:
 
     async def _join(self) -> Event:
         at = now()
-        child = await self.processes.start_client(self.streams)
+        child = self.processes.start_client(self.streams)
         return Event(kind="join", at=at, client=child.name, text=f"start {child.name}")
 
     async def _kill(self) -> Event:
         victim, leader = await self._victim()
         at = now()
         victim.signal(signal.SIGKILL)
-        await victim.process.wait()
+        victim.process.wait()
         await self.watcher.look()
         held = self.watcher.held_when_killed(victim.name, at)
         was_leader = victim.name == leader

@@ -123,7 +123,7 @@ class SparkProcess:
         return None
 
     async def _start(self) -> None:
-        self._driver = await self._processes.start_spark(self._streams)
+        self._driver = self._processes.start_spark(self._streams)
         line = await self._driver.read_line(SPARK_SECONDS)
         if line is None:
             raise KinesumerError(
@@ -139,8 +139,7 @@ class SparkProcess:
     async def crash(self) -> Event:
         """Kill the driver and its JVM, and restart the driver in the background."""
         at = now()
-        self._driver.kill_group()
-        await self._driver.process.wait()
+        self._driver.end()
         delete_unfinished_start(self._processes.directory / "spark/checkpoint")
         rows = await self._count_rows()
         self._restart = asyncio.create_task(self._start())
@@ -168,8 +167,7 @@ class SparkProcess:
                 await self._restart
             except KinesumerError as error:
                 problem = str(error)
-        self._driver.kill_group()
-        await self._driver.process.wait()
+        self._driver.end()
         return problem
 
     async def judge(self, parents: Parents) -> Verdict:

@@ -172,7 +172,7 @@ class Run:
         with tempfile.TemporaryDirectory(prefix="kinesumer-acceptance-") as directory:
             names = Names("group", "group-spark", account.names.table)
             environment = os.environ | region
-            async with Processes(Path(directory), environment, names) as processes:
+            with Processes(Path(directory), environment, names) as processes:
                 screen = Plain(self.say)
                 trial = Trial(options, processes, screen, account.clients, streams)
                 await trial.run()
