@@ -122,9 +122,8 @@ class Processes:
         self.names: Names = names
         # Where the clients write their histories: by default, for this trial only.
         given = environment.get(VARIABLE)
-        self.histories: Path = (
-            Path(given, f"trial-{os.getpid()}") if given else directory / "histories"
-        )
+        own = f"{names.app}-{os.getpid()}"
+        self.histories: Path = Path(given, own) if given else directory / "histories"
         self.histories.mkdir(parents=True)
         self.environment: dict[str, str] = {
             **environment,
@@ -163,10 +162,10 @@ class Processes:
         name: str,
         module: str,
         *arguments: str,
-        environment: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
         has_output: bool = False,
     ) -> Child:
-        """Run a module of Python in a child process.
+        """Run a module of Python in a child process, and add environment variables.
 
         What it writes is in its log, unless its standard output is to be read as lines.
         """
@@ -178,7 +177,7 @@ class Processes:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if has_output else errors,
                 stderr=errors,
-                env=self.environment if environment is None else environment,
+                env={**self.environment, **(variables or {})},
                 # In its own session, a child gets no Ctrl-C. The parent ends it
                 # instead.
                 start_new_session=True,

@@ -80,7 +80,7 @@ class Campaign:
         )
         return Verdict(
             [
-                *judge_promises(run, fleet.histories),
+                *judge_promises(run, fleet.processes.histories),
                 *judge_repeats(run, drain, limit),
                 *times(run, config, self._probes, canary, fleet.fan_out_arns),
                 nothing("clients that ended by themselves", storm.unexpected),

@@ -1,56 +1,95 @@
-"""One client process of a fleet, forked from a server that has imported the library.
-
-Starting Python and importing the library takes half a second of CPU time. Fleets start
-hundreds of processes, so these share one import.
-"""
+"""One client process of a fleet, as its parent process sees it."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
-import sys
-import threading
-import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
+
+from kinesumer import Stream
+from kinesumer.testing.trial import processes
 from kinesumer.testing.trial.journal import Handled, Journal, now
-from tests.system.process import worker
 from tests.system.process.cable import Cable
-from tests.system.process.worker import Note, Settings, notes_path
+
+DEATH_STATUS = 70  # of a process that a record has killed
+
+
+class Settings(processes.Settings, frozen=True, kw_only=True):
+    """The settings of a worker, passed as its argument."""
+
+    delay: float = 0.0  # seconds of work per record, unless orders change it
+    # The kind of handler for ``run()``: "record", "thread" or "batch". If it is empty,
+    # the worker iterates over records.
+    runs: str = ""
+    concurrency: int = 1
+    # Use the blocking client, whose handlers run in threads.
+    blocking: bool = False
+    callbacks: bool = False  # note in the journal when shards are assigned and revoked
+    # The numbers of records that end the process at once.
+    deadly: list[int] = msgspec.field(default_factory=list)
+    # Consume again after an error of the handler, as a supervisor would.
+    rejoins: bool = False
+
+
+@dataclass
+class Orders:
+    """The handler's behaviour from now on, as read from the pipe."""
+
+    # Take this long for each record, without blocking the event loop.
+    delay: float = 0.0
+    block: float = 0.0  # block the event loop for this long, once
+    # Block the event loop for this long with every record, and never await.
+    spin: float = 0.0
+    fail: bool = False  # raise an error at the next record
+    # Consume these streams from now on.
+    consume: list[Stream] = field(default_factory=list)
+    wall: float | None = None  # set the wall clock ahead by these seconds
+    squeeze: float = 0.0  # seconds with only ``left_bytes`` of memory
+    left_bytes: int = 256 << 10
+    # What the system refuses for ``refuse`` seconds.
+    refused: list[str] = field(default_factory=list)
+    refuse: float = 0.0
+
+
+class Note(NamedTuple):
+    """What a client did, beside handling records."""
+
+    name: str
+    text: str
+    at: float
+
+
+def notes_path(settings: Settings) -> str:
+    return f"{settings.output}.notes"
 
 
 class Client:
     def __init__(
-        self,
-        settings: Settings,
-        log: Path,
-        cables: dict[str, Cable],
-        environment: Mapping[str, str],
+        self, child: processes.Child, settings: Settings, cables: dict[str, Cable]
     ) -> None:
-        self.client_id = settings.client_id
-        self.log = log
+        self.client_id = settings.name
+        self.log, self.process = child.log, child.process
         self.cables = cables
-        self._is_read = False
-        self._handled = Journal(Path(settings.journal), Handled)
+        self._child, self._is_read = child, False
+        self._handled = Journal(Path(settings.output), Handled)
         self._notes = Journal(Path(notes_path(settings)), Note)
-        orders, self._orders = CONTEXT.Pipe(duplex=False)
-        self.process = ForkedProcess(worker.main, (settings, orders), log, environment)
-        orders.close()
 
     # --- what is done to it ----------------------------------------------------------
 
     def order(self, **orders: Any) -> None:
         """Change the handler's behaviour. Without arguments it becomes normal again."""
-        if not self._orders.closed:
+        pipe = self.process.stdin
+        if pipe is not None and not pipe.closed:
             with suppress(BrokenPipeError):  # the process has ended
-                self._orders.send(worker.Orders(**orders))
+                pipe.write(msgspec.json.encode(Orders(**orders)) + b"\n")
 
     def kill(self) -> float:
         self.process.kill()
+        self.process.wait()
         return now()
 
     def freeze(self) -> None:
@@ -63,8 +102,7 @@ class Client:
         self.process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        self.process.kill()
-        self._orders.close()
+        self._child.end()
         for cable in self.cables.values():
             cable.close()
         self.cables = {}
@@ -95,70 +133,3 @@ class Client:
             self._is_read = self.process.poll() is not None
             self._handled.follow()
             self._notes.follow()
-
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.system.process.preload"])
-# Scenarios run on several threads, and each start of a process polls all the others.
-# If two threads polled one process, only one of them would get its exit status.
-_LOCK = threading.Lock()
-
-
-class ForkedProcess:
-    """A process that calls a function, with some methods of ``subprocess.Popen``."""
-
-    def __init__(
-        self,
-        target: Callable[..., int | None],
-        arguments: tuple[Any, ...],
-        log: Path,
-        environment: Mapping[str, str],
-    ) -> None:
-        self._process = CONTEXT.Process(
-            target=_run, args=(target, arguments, str(log), dict(environment))
-        )
-        log.touch()
-        with _LOCK:
-            self._process.start()
-        self.returncode: int | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return self._process.pid
-
-    def poll(self) -> int | None:
-        """Return the exit status, or None while the process runs."""
-        if self.returncode is None:
-            with _LOCK:
-                self.returncode = self._process.exitcode
-        return self.returncode
-
-    def wait(self) -> int:
-        while (status := self.poll()) is None:
-            time.sleep(0.005)
-        return status
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless the process has ended."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):  # it has just ended
-                os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-        self.wait()
-
-
-def _run(
-    target: Callable[..., int | None],
-    arguments: tuple[Any, ...],
-    log: str,
-    environment: Mapping[str, str],
-) -> None:
-    output = os.open(log, os.O_WRONLY | os.O_APPEND)
-    for standard in (sys.stdout, sys.stderr):
-        os.dup2(output, standard.fileno())
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.exit(target(*arguments))

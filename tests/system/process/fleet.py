@@ -5,32 +5,32 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import pytest
 from botocore.session import Session
 
-from kinesumer import Stream
+from kinesumer import Config, Stream
 from kinesumer.model.streams import ShardKey
-from kinesumer.telemetry.history import VARIABLE
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled, now
 from kinesumer.testing.trial.oracle import Run
-from kinesumer.testing.trial.processes import isolated_environment
+from kinesumer.testing.trial.processes import Names, Processes, isolated_environment
 from kinesumer.testing.trial.verdict import judge_promises
 from tests.support.clock import PATIENCE_SECONDS
 from tests.system.chaos.timing import Deliveries, in_order
 from tests.system.process.cable import Cable
-from tests.system.process.client import Client, ForkedProcess
+from tests.system.process.client import Client, Settings
 from tests.system.process.producer import Producer
 from tests.system.process.state import Snapshot, Table
-from tests.system.process.worker import Settings
 
+WORKER = "tests.system.process.worker"
 # Much shorter intervals than the defaults, in similar proportions.
 QUICK: dict[str, Any] = {
     "heartbeat_interval_seconds": 0.5,
@@ -42,12 +42,6 @@ QUICK: dict[str, Any] = {
     "unreachable_after_seconds": 3.0,
     "max_uncommitted_records": 500,
 }
-
-
-def run_cli(arguments: tuple[str, ...]) -> None:
-    from kinesumer.ops.cli.main import cli
-
-    cli.main([*arguments], prog_name="kinesumer")
 
 
 class Fleet:
@@ -68,9 +62,11 @@ class Fleet:
         self.streams: list[Stream] = []
         self.arns: list[str] = []  # of all streams ever created
         self.fan_out_arns: set[str] = set()  # of those that are read by fan-out
-        self._folder = folder
-        self.histories = folder / f"{app}-histories"
-        self.histories.mkdir()
+        directory = folder / app
+        directory.mkdir()
+        environment = isolated_environment(os.environ) | aws.environment()
+        names = Names(app=app, table=self.table)
+        self.processes = Processes(directory, environment, names)
         self._aborted = aborted
         self._commands = 0
 
@@ -79,9 +75,10 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.producer.stop()
-        for client in self.clients:
-            client.close()
+        with self.processes:
+            for client in self.clients:
+                client.close()
+            self.producer.stop()
 
     # --- streams ---------------------------------------------------------------------
 
@@ -146,15 +143,6 @@ class Fleet:
             for name in ("dynamodb", "kinesis")
         }
 
-    def environment(self, cables: Mapping[str, Cable]) -> dict[str, str]:
-        endpoints = {
-            f"AWS_ENDPOINT_URL_{service.upper()}": cable.url
-            for service, cable in cables.items()
-        }
-        history = {VARIABLE: str(self.histories)}
-        isolated = isolated_environment(os.environ)
-        return isolated | self.aws.environment() | endpoints | history
-
     def start(
         self,
         *client_ids: str,
@@ -164,19 +152,23 @@ class Fleet:
         """Start processes. ``settings`` are further fields of Settings."""
         started = []
         for client_id in client_ids:
-            name = f"{self.app}-{len(self.clients)}-{client_id}"
+            name = f"{len(self.clients)}-{client_id}"
             given = Settings(
-                app=self.app,
-                table=self.table,
-                client_id=client_id,
+                name=client_id,
+                output=str(self.processes.journal(name)),
                 streams=self.streams,
-                config=self.config,
-                journal=str(self._folder / f"{name}.jsonl"),
+                names=self.processes.names,
+                config=Config(**self.config),
                 **settings,
             )
             cables = self.cables() if cabled else {}
-            log, environment = self._folder / f"{name}.log", self.environment(cables)
-            client = Client(given, log, cables, environment)
+            argument = msgspec.json.encode(given).decode()
+            endpoints = {
+                f"AWS_ENDPOINT_URL_{service.upper()}": cable.url
+                for service, cable in cables.items()
+            }
+            child = self.processes.start(name, WORKER, argument, variables=endpoints)
+            client = Client(child, given, cables)
             self.clients.append(client)
             started.append(client)
         return started
@@ -191,10 +183,10 @@ class Fleet:
     def command(self, *arguments: str) -> tuple[int, str]:
         """Run the command ``kinesumer``. Return its exit status and output."""
         self._commands += 1
-        log = self._folder / f"{self.app}-command-{self._commands}.log"
-        process = ForkedProcess(run_cli, (arguments,), log, self.environment({}))
-        self.until(lambda: process.poll() is not None, f"{arguments} ends")
-        return process.wait(), log.read_text()
+        name = f"command-{self._commands}"
+        child = self.processes.start(name, "kinesumer.ops.cli", *arguments)
+        self.until(lambda: not child.is_running, f"{arguments} ends")
+        return child.process.wait(), child.log.read_text()
 
     # --- waiting ---------------------------------------------------------------------
 
@@ -270,7 +262,8 @@ class Fleet:
 
     def run(self) -> Run:
         produced = [p for records in self.producer.records.values() for p in records]
-        return oracle.read_run(self.histories, self.app, produced, self.handled())
+        histories = self.processes.histories
+        return oracle.read_run(histories, self.app, produced, self.handled())
 
     def finish(self, *, takeovers: int = 0) -> None:
         """Stop all clients, and assert that every promise was kept.
@@ -281,7 +274,7 @@ class Fleet:
         self.drain()
         self.leave()
         run = self.run()
-        lines = judge_promises(run, self.histories)
+        lines = judge_promises(run, self.processes.histories)
         faults = [f"{line.what}: {fault}" for line in lines for fault in line.details]
         assert not faults, "\n".join([*faults[:20], self.report()])
         repeated = oracle.repeated(run)

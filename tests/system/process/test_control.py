@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kinesumer.testing.trial.journal import Produced
+from tests.system.process.client import DEATH_STATUS
 from tests.system.process.fleet import Fleet, scenario
-from tests.system.process.worker import DEATH_STATUS
 
 
 def kinesumer(fleet: Fleet, *arguments: str) -> str:

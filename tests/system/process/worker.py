@@ -1,9 +1,12 @@
-"""One client process of a fleet, started by ``tests.system.process.client``.
+"""One client process of a fleet, run as ``python -m tests.system.process.worker``.
 
 The process uses the public API only. It writes each handled record to its journal,
 unbuffered, so that a SIGKILL loses no entry. It reads orders as JSON from a pipe, and
-exits at the end of the pipe, because then its parent process has ended.
+exits at the end of the pipe, because then its parent process has ended. It replaces the
+wall clock first, before an imported module can refer to the real one.
 """
+
+# ruff: noqa: E402
 
 from __future__ import annotations
 
@@ -12,17 +15,19 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
+
+from tests.system.process import machine
+
+machine.install()
 
 from kinesumer import (
     AssignedShard,
     Batch,
-    Config,
     Kinesumer,
     KinesumerError,
     Middleware,
@@ -33,76 +38,26 @@ from kinesumer import (
     blocking,
 )
 from kinesumer.dead_letters import DeadLetter
+from kinesumer.testing.trial.child import follow_parent
 from kinesumer.testing.trial.journal import JournalWriter, LineWriter, now
-from tests.system.process import machine
+from tests.system.process.client import (
+    DEATH_STATUS,
+    Note,
+    Orders,
+    Settings,
+    notes_path,
+)
 
 REFRESH_SECONDS = 0.2
 CALLBACK_SECONDS = 0.02  # time that on_assigned takes
 BAD_EVERY = 50  # every 50th record always fails
-DEATH_STATUS = 70  # of a process that a record has killed
-
-
-@dataclass(kw_only=True)
-class Settings:
-    """The settings of a worker, passed as its argument."""
-
-    app: str
-    table: str
-    client_id: str
-    streams: list[Stream]
-    config: dict[str, Any]
-    journal: str
-    delay: float = 0.0  # seconds of work per record, unless orders change it
-    # The kind of handler for ``run()``: "record", "thread" or "batch". If it is empty,
-    # the worker iterates over records.
-    runs: str = ""
-    concurrency: int = 1
-    # Use the blocking client, whose handlers run in threads.
-    blocking: bool = False
-    callbacks: bool = False  # note in the journal when shards are assigned and revoked
-    # The numbers of records that end the process at once.
-    deadly: list[int] = field(default_factory=list)
-    # Consume again after an error of the handler, as a supervisor would.
-    rejoins: bool = False
-
-
-@dataclass
-class Orders:
-    """The handler's behaviour from now on, as read from the pipe."""
-
-    # Take this long for each record, without blocking the event loop.
-    delay: float = 0.0
-    block: float = 0.0  # block the event loop for this long, once
-    # Block the event loop for this long with every record, and never await.
-    spin: float = 0.0
-    fail: bool = False  # raise an error at the next record
-    # Consume these streams from now on.
-    consume: list[Stream] = field(default_factory=list)
-    wall: float | None = None  # set the wall clock ahead by these seconds
-    squeeze: float = 0.0  # seconds with only ``left_bytes`` of memory
-    left_bytes: int = 256 << 10
-    # What the system refuses for ``refuse`` seconds.
-    refused: list[str] = field(default_factory=list)
-    refuse: float = 0.0
-
-
-class Note(NamedTuple):
-    """What a client did, beside handling records."""
-
-    name: str
-    text: str
-    at: float
-
-
-def notes_path(settings: Settings) -> str:
-    return f"{settings.journal}.notes"
 
 
 class WorkerJournal(JournalWriter):
     """The records that a client handled, and its notes in a file beside them."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings.journal, settings.client_id)
+        super().__init__(settings.output, settings.name)
         self._notes = LineWriter(notes_path(settings))
 
     def note(self, name: str, text: str = "") -> None:
@@ -203,14 +158,14 @@ class Worker:
         self._is_leaving = False
         self.status: int | None = None  # the exit status, at the end of the client
 
-    async def run(self, orders: Connection) -> int:
-        self.status = await self._run(orders)
+    async def run(self) -> int:
+        self.status = await self._run()
         return self.status
 
-    async def _run(self, orders: Connection) -> int:
+    async def _run(self) -> int:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, print_tasks)
-        listen(orders, lambda order: loop.call_soon_threadsafe(self.obey, order))
+        follow_parent(lambda line: loop.call_soon_threadsafe(self.obey, line))
         while True:
             try:
                 await self._consume()
@@ -225,8 +180,8 @@ class Worker:
                 self._journal.note("left")
                 return 0
 
-    def obey(self, orders: Orders) -> None:
-        self.orders = orders
+    def obey(self, line: bytes) -> None:
+        self.orders = orders = msgspec.json.decode(line, type=Orders)
         if orders.wall is not None:
             machine.jump(orders.wall)
         if orders.squeeze:
@@ -282,10 +237,10 @@ class Worker:
     def _new_client(self) -> Kinesumer:
         settings = self._settings
         return Kinesumer(
-            settings.app,
-            table=settings.table,
-            client_id=settings.client_id,
-            config=Config(**settings.config),
+            settings.names.app,
+            table=settings.names.table,
+            client_id=settings.name,
+            config=settings.config,
         )
 
     def _leave(self) -> None:
@@ -334,29 +289,16 @@ def print_tasks() -> None:
         task.print_stack(file=sys.stderr)
 
 
-def listen(orders: Connection, obey: Callable[[Orders], object]) -> None:
-    """Pass on the orders of a pipe, and end the process when the pipe ends."""
-
-    def read() -> None:
-        try:
-            while True:
-                obey(orders.recv())
-        finally:
-            os._exit(9)
-
-    threading.Thread(target=read, daemon=True).start()
-
-
-def run_blocking(settings: Settings, orders: Connection) -> int:
+def run_blocking(settings: Settings) -> int:
     """Run the blocking client until SIGTERM. It obeys no orders."""
-    listen(orders, lambda _: None)
+    follow_parent()
     journal = WorkerJournal(settings)
     calls = Calls(Orders, settings, journal)
     with blocking.Kinesumer(
-        settings.app,
-        table=settings.table,
-        client_id=settings.client_id,
-        config=Config(**settings.config),
+        settings.names.app,
+        table=settings.names.table,
+        client_id=settings.name,
+        config=settings.config,
         stop_signals=True,
     ) as client:
         client.run(
@@ -368,15 +310,20 @@ def run_blocking(settings: Settings, orders: Connection) -> int:
     return 0
 
 
-def main(settings: Settings, orders: Connection) -> int:
+def main(argument: str) -> int:
+    settings = msgspec.json.decode(argument, type=Settings)
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
     if settings.blocking:
-        return run_blocking(settings, orders)
+        return run_blocking(settings)
     worker = Worker(settings)
     try:
-        return asyncio.run(worker.run(orders))
+        return asyncio.run(worker.run())
     except RuntimeError as error:
         # To end, asyncio.run() starts a thread, which the system may refuse.
         if str(error) != machine.NO_THREAD or worker.status is None:
             raise
         return worker.status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
