@@ -97,16 +97,21 @@ def create_streams(aws: EmbeddedAws, shards: int) -> list[TrialStream]:
 # --- a client -------------------------------------------------------------------------
 
 
-async def consume(settings: Settings) -> None:
-    """Consume the streams until a signal arrives, and note each record."""
-    journal = JournalWriter(settings.output, settings.name)
-    async with Kinesumer(
+def make_client(settings: Settings, *, stop_signals: bool) -> Kinesumer:
+    """Return a client that is not open yet."""
+    return Kinesumer(
         settings.names.app,
         table=settings.names.table,
         client_id=settings.name,
         config=settings.config,
-        stop_signals=True,
-    ) as client:
+        stop_signals=stop_signals,
+    )
+
+
+async def consume(settings: Settings) -> None:
+    """Consume the streams until a signal arrives, and note each record."""
+    journal = JournalWriter(settings.output, settings.name)
+    async with make_client(settings, stop_signals=True) as client:
         async for record in client.consume(settings.streams, start=Start.TRIM_HORIZON):
             journal.record(record, now())
 

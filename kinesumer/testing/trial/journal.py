@@ -155,19 +155,19 @@ class Entry(NamedTuple):
 
     def produced(self, shard: ShardKey, sequence_number: str) -> list[Produced]:
         """Return the user records, which Kinesis has just acknowledged."""
-        at, is_aggregate = now(), len(self.numbers) > 1
-        positions = (
-            Position(sequence_number, part if is_aggregate else None)
-            for part in range(len(self.numbers))
-        )
+        at, size = now(), len(self.numbers)
+        parts: Iterable[int | None] = range(size) if size > 1 else [None]
         return [
-            Produced(number, self.key, shard, position, at)
-            for number, position in zip(self.numbers, positions, strict=True)
+            Produced(number, self.key, shard, Position(sequence_number, part), at)
+            for number, part in zip(self.numbers, parts, strict=True)
         ]
 
 
 def make_entries(left: Sequence[int], chance: random.Random) -> Iterator[Entry]:
-    """Yield entries for the numbers in order. A fifth of them are in aggregates."""
+    """Yield entries for the numbers in order.
+
+    A fifth of the records are parts of aggregates.
+    """
     while left:
         key = f"customer-{chance.randrange(10_000)}"
         is_alone = chance.randrange(4 * AGGREGATE_RECORDS + 1)

@@ -38,7 +38,7 @@ from kinesumer import (
     blocking,
 )
 from kinesumer.dead_letters import DeadLetter
-from kinesumer.testing.trial.child import follow_parent
+from kinesumer.testing.trial.child import follow_parent, make_client
 from kinesumer.testing.trial.journal import JournalWriter, LineWriter, now
 from tests.system.process.client import (
     DEATH_STATUS,
@@ -154,7 +154,7 @@ class Worker:
         self._journal = WorkerJournal(settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._streams = settings.streams
-        self._client = self._new_client()
+        self._client = make_client(settings, stop_signals=False)
         self._is_leaving = False
         self.status: int | None = None  # the exit status, at the end of the client
 
@@ -206,7 +206,7 @@ class Worker:
     async def _consume(self) -> None:
         settings = self._settings
         streams, start = self._streams, Start.TRIM_HORIZON
-        self._client = self._new_client()
+        self._client = make_client(settings, stop_signals=False)
         async with self._client:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self._leave)
@@ -233,15 +233,6 @@ class Worker:
             self._journal.note("revoked", f"{_named(shard)} {reason}")
 
         return {"on_assigned": on_assigned, "on_revoked": on_revoked}
-
-    def _new_client(self) -> Kinesumer:
-        settings = self._settings
-        return Kinesumer(
-            settings.names.app,
-            table=settings.names.table,
-            client_id=settings.name,
-            config=settings.config,
-        )
 
     def _leave(self) -> None:
         self._is_leaving = True
