@@ -82,6 +82,7 @@ class Child:
     def end(self) -> None:
         """Kill the process and all its child processes, and close its pipes."""
         with self.process, suppress(ProcessLookupError):
+            # The id of an ended process may belong to another one by now.
             if self.is_running:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
