@@ -51,13 +51,18 @@ def test_a_client_cut_off_from_the_store_pauses_before_others_take_over(
     fleet.stream("payments")
     clients = fleet.started("a", "b", "c", "d", cabled=True)
     fleet.produce()
-    fleet.pause(1)
+    fleet.until(lambda: all(c.handled for c in clients), "all get records")
     ways: tuple[State, ...] = ("cut", "silent", "one-way")
     owned = [fleet.owned(client.client_id) for client in clients]
     for client, way in zip(clients, ways, strict=False):
         client.cables["dynamodb"].set(way)
     fleet.settle("d")
-    fleet.pause(1)
+    fleet.until(
+        lambda: all(
+            any(h.shard in before for h in clients[-1].handled) for before in owned[:3]
+        ),
+        "d gets records of each of the others",
+    )
     for client, way, before in zip(clients, ways, owned, strict=False):
         last = max(h.began for h in client.handled)
         first = min(h.began for h in clients[-1].handled if h.shard in before)
