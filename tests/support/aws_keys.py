@@ -27,7 +27,7 @@ from kinesumer.model.streams import Stream
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import Credentials
 from kinesumer.wire.put_records import Entry
-from tests.integration.aws.stub import AwsStub
+from tests.support.aws_stub import AwsStub
 
 Call = Callable[[], Awaitable[object]]
 

@@ -32,3 +32,23 @@ def record(number: int, data: bytes, **more: object) -> dict[str, object]:
 def page(records: list[Any], **more: object) -> bytes:
     rest = {"NextShardIterator": "AAA=", "MillisBehindLatest": 7, **more}
     return encode({"Records": records, **rest})
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    """Return a record in the format of Kinesis."""
+    return {
+        "SequenceNumber": "49660000000000000000000000000000000000000000000000000001",
+        "ApproximateArrivalTimestamp": 1.732e9,
+        "Data": "aGVsbG8=",
+        "PartitionKey": "user-1",
+        **changes,
+    }
+
+
+def child(first: str, last: str) -> dict[str, Any]:
+    """Return a child shard in the format of Kinesis."""
+    return {
+        "ShardId": "shardId-000000000001",
+        "ParentShards": ["shardId-000000000000"],
+        "HashKeyRange": {"StartingHashKey": first, "EndingHashKey": last},
+    }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import overload
 
+from hypothesis import strategies as st
+
 from kinesumer.model.records import Buffers, Fence, PackedRecords, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 
@@ -76,3 +78,24 @@ class ListedRecords(PackedRecords):
         if isinstance(index, slice):
             return ListedRecords(self._records[index])
         return self._records[index]
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> list[Record]:
+    """Draw the records of a page, as its decoder makes them."""
+    count, has_keys = (
+        draw(st.integers(1, 6)),
+        draw(st.sampled_from([True, False, None])),
+    )
+    some = st.text(min_size=1, max_size=4)
+    keys = some if has_keys else st.none() | some if has_keys is None else st.none()
+    return [
+        Record(
+            str(10**55 + number),
+            draw(st.binary(max_size=5)),
+            draw(keys),
+            draw(st.integers(0, 2**41)) / 1000,
+            source=SOURCE,
+        )
+        for number in range(count)
+    ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any
 
-from kinesumer import Config, Kinesumer, Record
+from kinesumer import Batch, Config, Kinesumer, Record
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.coordination.connections import Connections, Ports
 from kinesumer.coordination.group import GroupConsumer
@@ -184,3 +184,31 @@ class RealTimeClient(Kinesumer):
     @asynccontextmanager
     async def _open_store(self) -> AsyncIterator[MemoryStore]:
         yield self.memory
+
+
+class Failing:
+    """A handler that fails at some records, for a number of times or for ever."""
+
+    def __init__(self, *bad: str, times: float = float("inf")) -> None:
+        self.left = dict.fromkeys(bad, times)
+        self.calls: list[list[str]] = []
+        self.at: list[float] = []
+        self.error: type[Exception] = ValueError
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Note the call, and raise the error if one of the records must still fail."""
+        texts = [record.data.decode() for record in records]
+        self.calls.append(texts)
+        self.at.append(asyncio.get_running_loop().time())
+        for text in texts:
+            if self.left.get(text, 0) > 0:
+                self.left[text] -= 1
+                raise self.error(text)
+
+    async def record(self, record: Record) -> None:
+        """Take a record."""
+        self.take([record])
+
+    async def batch(self, batch: Batch) -> None:
+        """Take a batch."""
+        self.take(batch.records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 import kinesumer
 from kinesumer.testing import EmbeddedAws
 
+TESTS = Path(__file__).parents[1]
+SUPPORT = Path("tests", "support")
 # What takes 0.3 s of CPU time to import.
 LIBRARIES = ("aiobotocore", "aiohttp", "botocore.session", "httpx", "urllib3")
 
@@ -136,3 +139,31 @@ def test_a_query_with_keys_in_the_environment_never_loads_the_aws_client(
     env = usual | kinesumer_aws.environment() | {"HOME": str(tmp_path)}
     for _ in ("plan", "task"):
         assert run(PLANS_AND_READS, str(tmp_path / "tasks"), env=env) == "\n"
+
+
+def is_module(root: Path, name: str) -> bool:
+    return (root / Path(*name.split("."))).with_suffix(".py").exists()
+
+
+def is_shared_as_it_should_be(importer: Path, imported: str) -> bool:
+    """Return whether a test module may import another one.
+
+    The programs of tests/system use parts of each other.
+    """
+    folder = Path(*imported.split(".")).parent
+    is_program = "system" in folder.parts and "system" in importer.parts
+    return folder in (SUPPORT, importer.parent) or is_program
+
+
+def test_only_what_is_in_support_is_shared_between_folders() -> None:
+    root = TESTS.parent
+    found = [
+        f"{path.relative_to(root)} imports {node.module}"
+        for path in sorted(TESTS.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests.")
+        for name in [f"{node.module}.{node.names[0].name}"]
+        for module in [name if is_module(root, name) else str(node.module)]
+        if not is_shared_as_it_should_be(path.relative_to(root), module)
+    ]
+    assert found == []

@@ -17,7 +17,6 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import AccessDeniedError, CredentialsError, SourceUnavailableError
 from kinesumer.model.streams import Stream
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     EXPIRED,
     KEY,
@@ -32,6 +31,7 @@ from tests.support.aws_keys import (
     session_of,
     until,
 )
+from tests.support.aws_stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

@@ -29,7 +29,7 @@ from kinesumer.model.rows import Key, Row
 from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.rows import DEFINITION, INDEX
-from tests.integration.aws.stub import AwsStub
+from tests.support.aws_stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

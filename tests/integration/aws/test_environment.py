@@ -18,8 +18,8 @@ from kinesumer.aws.roles import environment_keys
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import CredentialsError, StreamMissingError
 from kinesumer.model.streams import Stream
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import ARN, EMPTY, SUMMARY
+from tests.support.aws_stub import AwsStub
 
 KEYS = {"AWS_ACCESS_KEY_ID": "OWN", "AWS_SECRET_ACCESS_KEY": "secret"}
 REGION = "eu-west-1"

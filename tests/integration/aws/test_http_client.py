@@ -29,8 +29,8 @@ from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import FatalError, SourceUnavailableError
 from kinesumer.model.streams import Stream
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import EMPTY
+from tests.support.aws_stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

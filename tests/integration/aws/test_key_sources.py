@@ -16,7 +16,6 @@ from aiobotocore.credentials import AioAssumeRoleProvider, AioSSOProvider
 from aiobotocore.session import AioSession
 from botocore.credentials import CredentialProvider
 
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import (
     EXPIRED,
     LIFETIME,
@@ -25,6 +24,7 @@ from tests.support.aws_keys import (
     refused,
     until,
 )
+from tests.support.aws_stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

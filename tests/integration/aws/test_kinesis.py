@@ -27,8 +27,8 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Shard, Start, Stream
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import ARN, SUMMARY
+from tests.support.aws_stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

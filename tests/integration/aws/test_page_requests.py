@@ -24,8 +24,8 @@ from kinesumer.model.streams import Stream
 from kinesumer.ports import ReservedForAny
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.cbor import encode
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import EMPTY
+from tests.support.aws_stub import AwsStub
 from tests.support.cbor import needs_compiled
 from tests.support.reservations import Room
 

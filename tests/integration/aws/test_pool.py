@@ -24,7 +24,7 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.streams import Stream
 from kinesumer.runtime.tasks import cancel_and_wait
-from tests.integration.aws.stub import AwsStub
+from tests.support.aws_stub import AwsStub
 from tests.support.clock import PATIENCE_SECONDS, until
 from tests.support.reservations import Room
 from tests.support.tls_front import make_certificate

@@ -21,8 +21,8 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import SourceUnavailableError, StoreUnavailableError
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Stream
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import EMPTY
+from tests.support.aws_stub import AwsStub
 
 LARGE = b'{"Records":[],"NextShardIterator":"%s"}' % (b"y" * 100_000)
 KEY = Key("group#app", "group")

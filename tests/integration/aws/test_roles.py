@@ -18,8 +18,8 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Stream
 from kinesumer.testing import EmbeddedAws
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import EMPTY, ROLE, SUMMARY, Seconds
+from tests.support.aws_stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

@@ -25,8 +25,8 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.model.streams import Stream
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import KEY
+from tests.support.aws_stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

@@ -15,7 +15,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.aws.stub import AwsStub
+from tests.support.aws_stub import AwsStub
 from tests.support.clock import PATIENCE_SECONDS
 
 GUIDE = Path(__file__).parents[3] / "examples" / "session"

@@ -25,8 +25,8 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.session_clients import SessionClients
 from kinesumer.model.streams import Start, Stream
 from kinesumer.wire.put_records import Entry
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import EMPTY, KEY, ROLE, SUMMARY
+from tests.support.aws_stub import AwsStub
 
 Make = Callable[[], Any]
 

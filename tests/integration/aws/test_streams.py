@@ -17,8 +17,8 @@ from kinesumer.errors import (
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start, StreamInfo
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import SUMMARY
+from tests.support.aws_stub import AwsStub
 
 pytestmark = pytest.mark.pinned
 

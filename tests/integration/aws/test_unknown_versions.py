@@ -14,8 +14,8 @@ from kinesumer.aws.http.connection import RECEIVE_BYTES, share_buffer
 from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import StreamName
-from tests.integration.aws.stub import AwsStub
 from tests.support.aws_keys import EMPTY
+from tests.support.aws_stub import AwsStub
 from tests.support.tls_front import tls_front
 
 pytestmark = pytest.mark.pinned

@@ -27,9 +27,9 @@ from kinesumer.testing.memory import MemoryStore
 from kinesumer.testing.trial.acceptance.account import PREFIX, TAG
 from kinesumer.testing.trial.acceptance.check import CheckSkippedError
 from kinesumer.testing.trial.acceptance.resources import Streams, TableResources
-from tests.integration.contract import servers
-from tests.integration.contract.deviations import deviation
+from tests.support import servers
 from tests.support.clock import StillClock
+from tests.support.deviations import deviation
 
 TAGS = {TAG: "test"}
 ENDPOINT = "KINESUMER_TEST_ENDPOINT"

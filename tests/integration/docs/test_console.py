@@ -17,8 +17,8 @@ from kinesumer import Config, Kinesumer, Start
 from kinesumer.ops.cli.main import cli
 from kinesumer.ops.cli.options import CommonOptions
 from kinesumer.testing import EmbeddedAws
-from tests.integration.docs.pages import ROOT, blocks, command_lines
 from tests.support.clock import PATIENCE_SECONDS
+from tests.support.doc_pages import ROOT, blocks, command_lines
 
 # Programs that a page may use besides the ones of this repository. Every system has
 # them, or the page installs them.

@@ -18,8 +18,8 @@ import pytest
 
 from kinesumer.spark.options.parser import ReadOptions, connection_from, parse_read
 from kinesumer.testing import EmbeddedAws
-from tests.integration.docs.pages import ROOT, snippet
 from tests.support.clock import PATIENCE_SECONDS
+from tests.support.doc_pages import ROOT, snippet
 from tests.support.snippets import evaluated
 
 TESTS = [

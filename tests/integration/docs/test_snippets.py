@@ -17,8 +17,8 @@ import kinesumer
 from kinesumer import Config, Kinesumer, Producer, Record, Start
 from kinesumer.consuming.streams import as_streams
 from kinesumer.testing import EmbeddedAws
-from tests.integration.docs.pages import PAGES, blocks, named_parts, snippet
 from tests.support.clock import PATIENCE_SECONDS
+from tests.support.doc_pages import PAGES, blocks, named_parts, snippet
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 from tests.support.snippets import Until, evaluated, play
 

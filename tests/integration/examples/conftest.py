@@ -18,8 +18,8 @@ import psycopg
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.examples.crowd import EXAMPLES
 from tests.support.clock import wait_until
+from tests.support.crowd import EXAMPLES
 
 USER = "postgres"
 TABLES = (EXAMPLES / "postgresql" / "tables.sql").read_text()

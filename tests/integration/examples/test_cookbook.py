@@ -18,10 +18,10 @@ from kinesumer import Start
 from kinesumer.blocking import Kinesumer
 from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.conftest import PostgreSQL
-from tests.integration.examples.crowd import EXAMPLES, ROOT, lines, running
-from tests.integration.examples.recipes import path
 from tests.support.clock import PATIENCE_SECONDS, wait_until
+from tests.support.crowd import EXAMPLES, ROOT, lines, running
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
+from tests.support.recipes import path
 
 pytestmark = pytest.mark.process
 

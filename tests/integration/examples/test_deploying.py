@@ -20,8 +20,9 @@ from kinesumer.config import STATE_STORE
 from kinesumer.ops.group.connect import connect
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.testing import EmbeddedAws
-from tests.integration.examples.crowd import EXAMPLES
-from tests.integration.examples.recipes import (
+from tests.support.clock import PATIENCE_SECONDS, wait_until
+from tests.support.crowd import EXAMPLES
+from tests.support.recipes import (
     FOLDER,
     PROGRAM,
     SERVICE,
@@ -32,7 +33,6 @@ from tests.integration.examples.recipes import (
     pod,
     unit,
 )
-from tests.support.clock import PATIENCE_SECONDS, wait_until
 
 # The longest time for leaving, according to docs/operations.md.
 HAND_OVER_SECONDS = 16

@@ -11,8 +11,8 @@ import pytest
 
 from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.conftest import DynamoDB, PostgreSQL, Sink
-from tests.integration.examples.crowd import Crowd, ended, is_stopped
 from tests.support.clock import wait_until
+from tests.support.crowd import Crowd, ended, is_stopped
 
 
 class Frozen(NamedTuple):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.examples.crowd import lines, load, running
+from tests.support.crowd import lines, load, running
 
 
 @pytest.mark.process

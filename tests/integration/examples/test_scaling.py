@@ -14,14 +14,14 @@ from botocore.validate import ParamValidator
 from kinesumer.ops.cli.main import cli
 from kinesumer.ops.cli.serve import LISTEN, metrics
 from kinesumer.ops.exporter.metrics import GAUGES, GOALS, PREFIX
-from tests.integration.examples.recipes import (
+from tests.support.promql import named
+from tests.support.recipes import (
     ecs_dimensions,
     ecs_metrics,
     ecs_queries,
     scaling_file,
     scaling_query,
 )
-from tests.support.promql import named
 
 SCHEMA = yaml.safe_load(Path(__file__).with_name("autoscalers.yaml").read_text())
 METRIC = f"{PREFIX}clients_wanted"

@@ -11,7 +11,7 @@ from aiobotocore.session import get_session
 
 from kinesumer import Batch, Position
 from tests.integration.examples.conftest import DynamoDB, PostgreSQL, Sink
-from tests.integration.examples.crowd import load
+from tests.support.crowd import load
 from tests.support.world import batch_of, hold, shard_row
 
 

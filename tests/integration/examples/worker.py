@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from kinesumer import Config, Kinesumer
-from tests.integration.examples.crowd import load
+from tests.support.crowd import load
 
 Work = Callable[..., Awaitable[None]]
 

@@ -11,10 +11,7 @@ import pytest
 from kinesumer import ConfigurationError, Producer, PutFailedError
 from kinesumer.blocking import Producer as BlockingProducer
 from kinesumer.testing import EmbeddedAws
-from tests.integration.producer.test_client import (
-    consumed,
-    texts,
-)
+from tests.support.producers import consumed, texts
 
 pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 

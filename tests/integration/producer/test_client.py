@@ -7,53 +7,26 @@ import inspect
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kinesumer import (
     AccessDeniedError,
-    Config,
     ConfigurationError,
-    Kinesumer,
     Producer,
     PutFailedError,
-    Record,
-    Start,
     Stream,
     StreamMissingError,
 )
 from kinesumer.blocking import Producer as BlockingProducer
 from kinesumer.testing import EmbeddedAws
+from tests.support.producers import consumed, texts
 
 pytestmark = pytest.mark.usefixtures("nobody_else_joins")
 
-QUICK = Config(
-    heartbeat_interval_seconds=0.3,
-    lease_duration_seconds=5.0,
-    rebalance_delay_seconds=0.1,
-    leader_interval_seconds=0.1,
-    listing_interval_seconds=1.0,
-)
 KEYS = [f"key-{number}" for number in range(23)]
-
-
-async def consumed(data: Iterable[bytes]) -> list[Record]:
-    """Consume the stream ``orders`` from its beginning until all data was seen."""
-    found: list[Record] = []
-    missing = Counter(data)
-    async with Kinesumer("app", table="kinesumer-state-store", config=QUICK) as client:
-        async for record in client.consume("orders", start=Start.TRIM_HORIZON):
-            found.append(record)
-            missing -= Counter([record.data])
-            if not missing:
-                break
-    return found
-
-
-def texts(count: int) -> list[bytes]:
-    return [b"%06d" % number for number in range(count)]
 
 
 async def put_all(producer: Producer, data: list[bytes]) -> list[Any]:

@@ -15,7 +15,7 @@ from botocore.session import Session
 
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.rows import DEFINITION
-from tests.integration.contract import servers
+from tests.support import servers
 from tests.system.chaos.mishaps import FAULTS, RESHARDS
 
 WAIT_SECONDS = 30.0

@@ -19,14 +19,14 @@ from kinesumer.model.streams import Start, Stream
 from kinesumer.ports import Compare, Write
 from kinesumer.wire import rows
 from kinesumer.wire.cbor import encode
-from tests.integration.aws.conftest import (
+from tests.support.aws_stub import (
+    AwsStub,
     aws,
     clients,
     environment,
     shared_clients,
     stub,
 )
-from tests.integration.aws.stub import AwsStub
 
 __all__ = ["aws", "clients", "environment", "shared_clients", "stub"]
 

@@ -18,7 +18,8 @@ from kinesumer.ops.cli.produce import LineSplitter
 from kinesumer.ops.group.produce import MAX_LINE_BYTES
 from kinesumer.testing import EmbeddedAws, background
 from kinesumer.wire.put_records import Entry
-from tests.integration.ops.cli.conftest import (
+from tests.support import lease_table
+from tests.support.cli import (
     PYTHON,
     Run,
     aws,
@@ -26,7 +27,6 @@ from tests.integration.ops.cli.conftest import (
     run,
     store_positions,
 )
-from tests.support import lease_table
 from tests.support.toy_stream import parser
 from tests.system.hostile.strategies import json_values
 

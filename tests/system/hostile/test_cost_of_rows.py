@@ -26,14 +26,14 @@ from kinesumer.runtime.text import escape_unprintable
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire import rows
 from kinesumer.wire.reports import MAX_READ_LETTERS, read_loads
-from tests.integration.ops.cli.conftest import (
+from tests.support.cli import (
     Run,
     aws,
     environment,
     run,
     stopped_app,
 )
-from tests.integration.ops.cli.conftest import report as report_of
+from tests.support.cli import report as report_of
 from tests.support.clients import counts, numbers, settled, spread
 from tests.support.row_edits import member_key, spoil
 from tests.support.steps import growth, peak_bytes

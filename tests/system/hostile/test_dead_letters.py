@@ -20,16 +20,10 @@ from kinesumer.ops.cli import dlq
 from kinesumer.ops.group.redrive import Filter, StoredLetter, shard_order, to_entry
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import refusal
-from tests.integration.ops.cli.conftest import Run, environment, run
+from tests.support.cli import Run, environment, run
+from tests.support.letters import LETTER, clients, stored, target, url
 from tests.support.toy_stream import INFO
 from tests.system.hostile.strategies import json_values
-from tests.unit.handlers.dead_letters.test_targets import (
-    LETTER,
-    clients,
-    stored,
-    target,
-    url,
-)
 
 __all__ = ["clients", "environment", "run", "target", "url"]
 

@@ -28,8 +28,8 @@ from kinesumer.ops.dashboard.actions import (
 from kinesumer.ops.dashboard.records import RecordBrowser
 from kinesumer.ops.dashboard.server import TOKEN_HEADER
 from kinesumer.ops.group.connect import NO_ROLES
-from tests.integration.ops.dashboard.conftest import served
 from tests.support.clock import wait_until
+from tests.support.served_page import served
 from tests.support.toy_fleet import FakeActions, FakeRecords, ToyFleet
 from tests.support.world import APP, World
 

@@ -11,7 +11,7 @@ from kinesumer.coordination import pauses
 from kinesumer.model.streams import Start
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Operator, Simulation, Work
-from tests.integration.testing.simulation.scenario import leader, settle, steady
+from tests.support.simulated_group import leader, settle, steady
 from tests.system.model.checker import has_checker, replay
 from tests.system.model.traces import STEPS, Event, Recorder
 

@@ -13,7 +13,7 @@ import pytest
 from kinesumer import AccessDeniedError, Config, Kinesumer, Start, Stream
 from kinesumer.config import STATE_STORE
 from kinesumer.testing import UNTHROTTLED, EmbeddedAws, background
-from tests.integration.ops.cli.conftest import environment, run  # noqa: F401  fixtures
+from tests.support.cli import environment, run  # noqa: F401  fixtures
 from tests.support.lease_table import LEASES
 from tests.system.security.documents import Grant, document, filled, without
 

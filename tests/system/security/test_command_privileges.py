@@ -18,8 +18,8 @@ from kinesumer.ops.dashboard.poller import Poller, StoreFleetSource
 from kinesumer.ops.dashboard.records import RecordBrowser, RecordsRequest
 from kinesumer.ops.group.connect import Roles, connect
 from kinesumer.runtime.clock import SystemClock
-from tests.integration.ops.cli.conftest import Run, error_text, report
 from tests.support import lease_table
+from tests.support.cli import Run, error_text, report
 from tests.support.lease_table import LEASES
 from tests.system.security.conftest import (
     EXTERNAL_ID,

@@ -14,7 +14,7 @@ import pytest
 
 from kinesumer import AccessDeniedError, Kinesumer, Start, Stream
 from kinesumer.config import STATE_STORE
-from tests.integration.ops.cli.conftest import Run
+from tests.support.cli import Run
 from tests.system.security.conftest import (
     QUICK,
     READING,

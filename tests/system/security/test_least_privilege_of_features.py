@@ -33,8 +33,9 @@ from kinesumer.core.backoff import Backoff
 from kinesumer.handlers.dead_letters.letter import ReadableDeadLetters
 from kinesumer.handlers.dead_letters.targets import open_readable
 from kinesumer.schemas import GlueDecoder
-from tests.integration.ops.cli.conftest import Run, error_text
+from tests.support.cli import Run, error_text
 from tests.support.glue_registry import decoded, glue_data, serve_glue_registry
+from tests.support.letters import LETTER
 from tests.system.security.conftest import (
     ELSEWHERE,
     EXTERNAL_ID,
@@ -54,7 +55,6 @@ from tests.system.security.documents import (
     without,
 )
 from tests.system.security.test_least_privilege import client as client_of
-from tests.unit.handlers.dead_letters.test_targets import LETTER
 
 POLICIES = "dead-letters", "redrive"
 FOR_MANY = {"sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}

@@ -38,11 +38,11 @@ from kinesumer.ports import Compare, Write
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 from kinesumer.wire.rows import STREAM_PREFIX
-from tests.integration.ops.cli.conftest import Run
+from tests.support.cli import Run
+from tests.support.letters import LETTER
 from tests.support.members import Fleet, fleet_of, sit
 from tests.support.world import APP, ARN, World, in_virtual_time
 from tests.system.security.conftest import Accounts
-from tests.unit.handlers.dead_letters.test_targets import LETTER
 
 FORGED = "\x1b[2J\nERROR all is lost\r\x9b1m\u202e"
 HARMLESS = "\\x1b[2J\\nERROR all is lost\\r\\x9b1m\\u202e"

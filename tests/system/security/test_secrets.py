@@ -20,7 +20,7 @@ from kinesumer.errors import HandlerFailedError
 from kinesumer.model.records import Record
 from kinesumer.schemas import AvroDecoder
 from kinesumer.testing.embedded_aws.identity import Credentials
-from tests.integration.ops.cli.conftest import Run
+from tests.support.cli import Run
 from tests.support.delivery import Desk
 from tests.support.handler_client import Runner
 from tests.support.world import World, batch_of, hold, in_virtual_time

@@ -29,7 +29,7 @@ from kinesumer.ops.dashboard.server import (
 from kinesumer.ops.group.connect import connect, parse_roles
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.embedded_aws.identity import Credentials
-from tests.integration.ops.cli.conftest import Run
+from tests.support.cli import Run
 from tests.system.security.conftest import EXTERNAL_ID, QUICK, Accounts
 from tests.system.security.evidence import Evidence
 from tests.system.security.test_secrets import evidence, keys, secrets, stored  # noqa: F401

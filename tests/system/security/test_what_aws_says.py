@@ -29,10 +29,9 @@ from kinesumer.aws.session import ClientFactory
 from kinesumer.decoding.confluent_api import ConfluentApi
 from kinesumer.handlers.dead_letters.targets import open_target
 from kinesumer.wire.put_records import Entry
-from tests.integration.aws.conftest import aws, environment, stub  # noqa: F401
-from tests.integration.aws.stub import AwsStub
+from tests.support.aws_stub import AwsStub, aws, environment, stub  # noqa: F401
+from tests.support.letters import LETTER
 from tests.system.security.evidence import Evidence
-from tests.unit.handlers.dead_letters.test_targets import LETTER
 
 Call = Callable[[ClientFactory], Awaitable[object]]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinesumer.model.streams import ShardKey
-from tests.integration.contract.servers import kinesis_local
+from tests.support.servers import kinesis_local
 from tests.system.chaos.backends import Endpoint
 from tests.system.process.producer import Producer
 from tests.system.spark import crashing_query, output

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.docs.pages import ROOT, blocks
+from tests.support.doc_pages import ROOT, blocks
 from tests.system.spark import plain_job
 from tests.system.spark.processes import SPARK_HOME, Program, spark_environment
 

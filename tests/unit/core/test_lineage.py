@@ -13,12 +13,12 @@ from kinesumer.core.lineage import Origin, Repairs
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, Start
+from tests.support.lineage import LAST, histories
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 SINCE = Start(type="AT_TIMESTAMP", timestamp=5.0)
 STREAM = StreamRow(ARN, 1.0, SINCE)
 HALF = HASH_KEYS // 2
-LAST = HASH_KEYS - 1
 
 PARENT = Shard("a", 0, LAST, ending_sequence_number="9")
 LOW = Shard("low", 0, HALF - 1, ("a",))
@@ -217,27 +217,6 @@ def test_ended_shards_count_neither_for_a_plan_nor_for_max_shards() -> None:
     assert lineage.unended_shard_starts([row(LOW, ended=True)]) == []
     rows = [row(PARENT), row(LOW), row(HIGH), row(HIGH, ended=True)]
     assert lineage.unended_shard_starts(rows) == [0, HALF]
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[Shard]:
-    """Draw a stream's listing after some splits and merges."""
-    shards = [Shard("s0", 0, LAST)]
-    for step in range(draw(st.integers(0, 8))):
-        open_ = lineage.leaves(shards)
-        at = draw(st.integers(0, len(open_) - 1))
-        name = f"s{len(shards)}"
-        if step % 3 == 2 and at + 1 < len(open_):
-            low, high = open_[at : at + 2]
-            parents = (low.shard_id, high.shard_id)
-            shards.append(Shard(name, low.first_hash, high.last_hash, parents))
-        else:
-            one = open_[at]
-            middle = (one.first_hash + one.last_hash + 1) // 2
-            parent = (one.shard_id,)
-            shards.append(Shard(name, one.first_hash, middle - 1, parent))
-            shards.append(Shard(f"s{len(shards)}", middle, one.last_hash, parent))
-    return shards
 
 
 @given(histories(), st.data())

@@ -15,9 +15,8 @@ from kinesumer.errors import (
     SourceUnavailableError,
 )
 from tests.support.handler_client import BURY, Runner, committed
+from tests.support.otel import Sdk, Traced
 from tests.support.world import World
-from tests.unit.handlers.test_tracing import Traced
-from tests.unit.telemetry.test_otel import Sdk
 
 
 class Log:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from random import Random
 
 import pytest
 
-from kinesumer import Batch, Record
+from kinesumer import Record
 from kinesumer.errors import (
     ConfigurationError,
     DeadLetterNotStoredError,
@@ -17,36 +16,8 @@ from kinesumer.errors import (
     HandlerFailedError,
 )
 from kinesumer.handlers import RetryPolicy
-from tests.support.handler_client import BURY, ONCE, Runner, committed
+from tests.support.handler_client import BURY, ONCE, Failing, Runner, committed
 from tests.support.world import World
-
-
-class Failing:
-    """A handler that fails at some records, for a number of times or for ever."""
-
-    def __init__(self, *bad: str, times: float = float("inf")) -> None:
-        self.left = dict.fromkeys(bad, times)
-        self.calls: list[list[str]] = []
-        self.at: list[float] = []
-        self.error: type[Exception] = ValueError
-
-    def take(self, records: Sequence[Record]) -> None:
-        """Note the call, and raise the error if one of the records must still fail."""
-        texts = [record.data.decode() for record in records]
-        self.calls.append(texts)
-        self.at.append(asyncio.get_running_loop().time())
-        for text in texts:
-            if self.left.get(text, 0) > 0:
-                self.left[text] -= 1
-                raise self.error(text)
-
-    async def record(self, record: Record) -> None:
-        """Take a record."""
-        self.take([record])
-
-    async def batch(self, batch: Batch) -> None:
-        """Take a batch."""
-        self.take(batch.records)
 
 
 async def test_a_record_that_fails_is_tried_again_before_the_next_one(

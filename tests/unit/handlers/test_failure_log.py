@@ -18,9 +18,8 @@ from kinesumer.handlers import RetryPolicy
 from kinesumer.model.incidents import IncidentKind
 from kinesumer.model.reports import StreamFailures
 from kinesumer.wire.reports import read_failures
-from tests.support.handler_client import BURY, ONCE, Runner, ignore
+from tests.support.handler_client import BURY, ONCE, Failing, Runner, ignore
 from tests.support.world import ARN, SHARD, World
-from tests.unit.handlers.test_failing import Failing
 
 TWO = RetryPolicy(max_attempts=2, initial_delay_seconds=0.01)
 

@@ -13,10 +13,9 @@ from kinesumer import Batch
 from kinesumer.handlers import RetryPolicy
 from kinesumer.handlers.handler_function import read_traceparent
 from kinesumer.model.records import Record
-from kinesumer.telemetry.otel import OpenTelemetry
-from tests.support.handler_client import BURY, ONCE, Runner, ignore
+from tests.support.handler_client import BURY, ONCE, ignore
+from tests.support.otel import ORDERS, Sdk, Traced
 from tests.support.world import World
-from tests.unit.telemetry.test_otel import ORDERS, Sdk
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADER = f"00-{TRACE}-{SPAN}-01"
@@ -48,19 +47,6 @@ def test_a_path_finds_a_field_of_json_and_nothing_in_anything_else(
     find = read_traceparent(path)
     assert find is not None
     assert find(record(data)) == found
-
-
-class Traced(Runner):
-    """A client that reports to its own OpenTelemetry SDK."""
-
-    def __init__(self, world: World, sdk: Sdk, handler: Any, **options: Any) -> None:
-        self.sdk = sdk
-        tells = OpenTelemetry("app", world.clock, sdk.instruments)
-        super().__init__(world, handler, telemetry=tells, **options)
-
-    def spans(self, name: str) -> list[Any]:
-        """Return the finished spans of a name."""
-        return [s for s in self.sdk.exporter.get_finished_spans() if s.name == name]
 
 
 async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(

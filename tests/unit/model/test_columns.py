@@ -7,28 +7,7 @@ from hypothesis import strategies as st
 
 from kinesumer.model.batches import Batch, ColumnBatch
 from kinesumer.model.records import Record
-from tests.support.columns import SOURCE, ListedRecords
-
-
-@st.composite
-def pages(draw: st.DrawFn) -> list[Record]:
-    """Draw the records of a page, as its decoder makes them."""
-    count, has_keys = (
-        draw(st.integers(1, 6)),
-        draw(st.sampled_from([True, False, None])),
-    )
-    some = st.text(min_size=1, max_size=4)
-    keys = some if has_keys else st.none() | some if has_keys is None else st.none()
-    return [
-        Record(
-            str(10**55 + number),
-            draw(st.binary(max_size=5)),
-            draw(keys),
-            draw(st.integers(0, 2**41)) / 1000,
-            source=SOURCE,
-        )
-        for number in range(count)
-    ]
+from tests.support.columns import SOURCE, ListedRecords, pages
 
 
 @given(pages(), st.data())

@@ -9,8 +9,7 @@ from msgspec import Struct
 from kinesumer.model.batches import ColumnBatch
 from kinesumer.model.decoded_records import DecodedRecords, with_values
 from kinesumer.model.records import Record, data_size
-from tests.support.columns import SOURCE, ListedRecords
-from tests.unit.model.test_columns import pages
+from tests.support.columns import SOURCE, ListedRecords, pages
 
 
 class Order(Struct):

@@ -18,7 +18,7 @@ from kinesumer.errors import (
     PutFailedError,
     SourceUnavailableError,
 )
-from kinesumer.producer.pending import REQUEST_BYTES, REQUEST_RECORDS, PutFuture
+from kinesumer.producer.pending import REQUEST_BYTES, REQUEST_RECORDS
 from kinesumer.producer.put_stream import PutCounts
 from kinesumer.producer.record_producer import (
     MAX_REQUESTS,
@@ -26,6 +26,7 @@ from kinesumer.producer.record_producer import (
     RecordProducer,
 )
 from kinesumer.wire.put_records import Entry, EntryResult
+from tests.support.producers import add_all
 from tests.support.toy_stream import INFO, TAKEN, PutTarget
 from tests.support.world import World, run
 
@@ -71,12 +72,6 @@ def producer_of(kinesis: Kinesis, **options: Any) -> RecordProducer:
     """Return a producer, which keeps no order unless the options say so."""
     given = {"ordered": False, "chance": kinesis.chance, **options}
     return RecordProducer(kinesis, INFO, **given)
-
-
-async def add_all(
-    producer: RecordProducer, entries: Iterable[Entry]
-) -> list[PutFuture]:
-    return [await producer.add(entry) for entry in entries]
 
 
 async def put_all(

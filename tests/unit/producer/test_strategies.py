@@ -20,9 +20,9 @@ from kinesumer.producer import put_stream
 from kinesumer.producer.record_producer import STRATEGY_SECONDS
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
+from tests.support.producers import add_all
 from tests.support.toy_stream import ToyStream
 from tests.support.world import World, run
-from tests.unit.producer.test_record_producer import add_all
 
 
 def numbered(count: int) -> list[Entry]:

@@ -10,7 +10,7 @@ import pytest
 from kinesumer.errors import FatalError
 from kinesumer.handlers.dead_letters.file import FileLetters
 from kinesumer.runtime.files import write_atomically
-from tests.unit.handlers.dead_letters.test_targets import LETTER
+from tests.support.letters import LETTER
 
 OTHER = 12_345  # the id of another user, and of a group
 

@@ -8,14 +8,8 @@ import sys
 from collections.abc import Sequence
 from hashlib import md5
 from random import Random
-from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from kinesumer.errors import PutFailedError
 from kinesumer.model.incidents import IncidentKind
@@ -24,53 +18,12 @@ from kinesumer.ports import Polled
 from kinesumer.producer.record_producer import RECORD_COST_BYTES, RecordProducer
 from kinesumer.runtime.failure_log import IncidentLog
 from kinesumer.telemetry import otel
-from kinesumer.telemetry.otel import Instruments, OpenTelemetry
+from kinesumer.telemetry.otel import OpenTelemetry
 from kinesumer.wire.put_records import Entry, EntryResult, aggregate
 from tests.support.clients import Thinking
+from tests.support.otel import ORDERS, Sdk
 from tests.support.toy_stream import INFO, TAKEN, PutTarget
-from tests.support.world import ARN, Client, World
-
-ORDERS = {
-    "kinesumer.app": "app",
-    "aws.kinesis.stream_name": "orders",
-    "cloud.region": "us-east-1",
-    "cloud.account.id": "123456789012",
-}
-
-
-class Sdk:
-    """An OpenTelemetry SDK that keeps all metrics and spans in memory."""
-
-    def __init__(self) -> None:
-        self._reader = InMemoryMetricReader()
-        self.exporter = InMemorySpanExporter()
-        self._meters = MeterProvider([self._reader])
-        tracers = TracerProvider()
-        tracers.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.instruments = Instruments(
-            self._meters.get_meter("test"), tracers.get_tracer("test")
-        )
-
-    def collect(self) -> dict[str, list[Any]]:
-        """Return the data points of every metric that has any."""
-        data: Any = self._reader.get_metrics_data()
-        return {
-            metric.name: list(metric.data.data_points)
-            for metric in data.resource_metrics[0].scope_metrics[0].metrics
-            if metric.data.data_points
-        }
-
-    def values(self, name: str) -> list[tuple[dict[str, str], int]]:
-        """Return the attributes and the value of each data point of a metric."""
-        points = self.collect().get(f"kinesumer.{name}", [])
-        return [(dict(point.attributes), point.value) for point in points]
-
-    def client(
-        self, world: World, client_id: str, **options: Any
-    ) -> tuple[Client, OpenTelemetry]:
-        """Start a client that consumes ``orders``, and watch its gauges."""
-        telemetry = OpenTelemetry("app", world.clock, self.instruments)
-        return world.client(client_id, telemetry=telemetry, **options), telemetry
+from tests.support.world import ARN, World
 
 
 def put(world: World, count: int, shards: int = 4) -> None:

@@ -23,8 +23,8 @@ from kinesumer.wire.event_stream import (
     decode_frame,
     fault_message,
 )
+from tests.support.cbor import child, entry
 from tests.support.scripted_fan_out import framed
-from tests.unit.wire.test_records import child, entry
 
 EVENT = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
 

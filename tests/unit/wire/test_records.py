@@ -22,19 +22,8 @@ from kinesumer.wire.records import (
     decode_page,
     payload_bytes,
 )
-from tests.support.cbor import needs_compiled, page, record
+from tests.support.cbor import child, entry, needs_compiled, page, record
 from tests.support.columns import SOURCE
-
-
-def entry(**changes: Any) -> dict[str, Any]:
-    """Return a record in the format of Kinesis."""
-    return {
-        "SequenceNumber": "49660000000000000000000000000000000000000000000000000001",
-        "ApproximateArrivalTimestamp": 1.732e9,
-        "Data": "aGVsbG8=",
-        "PartitionKey": "user-1",
-        **changes,
-    }
 
 
 def answer(*entries: dict[str, Any], **others: Any) -> bytes:
@@ -43,15 +32,6 @@ def answer(*entries: dict[str, Any], **others: Any) -> bytes:
         {"Records": entries, "MillisBehindLatest": 0, "NextShardIterator": "AAA"}
         | others
     ).encode()
-
-
-def child(first: str, last: str) -> dict[str, Any]:
-    """Return a child shard in the format of Kinesis."""
-    return {
-        "ShardId": "shardId-000000000001",
-        "ParentShards": ["shardId-000000000000"],
-        "HashKeyRange": {"StartingHashKey": first, "EndingHashKey": last},
-    }
 
 
 def test_a_record_has_the_fields_of_the_response() -> None:

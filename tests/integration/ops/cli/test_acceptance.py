@@ -20,10 +20,10 @@ from kinesumer.testing.trial.acceptance.run import (
     STORE,
     STREAMS,
 )
-from tests.integration.contract import servers
-from tests.integration.contract.deviations import DEVIATIONS
-from tests.integration.ops.cli.conftest import COMMAND, Run
+from tests.support import servers
+from tests.support.cli import COMMAND, Run
 from tests.support.clock import PATIENCE_SECONDS, wait_until
+from tests.support.deviations import DEVIATIONS
 
 RUN_SECONDS = 390
 OTHER = "210987654321"

@@ -11,7 +11,8 @@ import time
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import (
+from tests.support import lease_table
+from tests.support.cli import (
     COMMAND,
     CONSUME,
     Process,
@@ -22,7 +23,6 @@ from tests.integration.ops.cli.conftest import (
     lines,
     report,
 )
-from tests.support import lease_table
 from tests.support.clock import PATIENCE_SECONDS
 from tests.support.lease_table import (
     LEASES,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.ops.cli.conftest import COMMAND
+from tests.support.cli import COMMAND
 from tests.support.clock import PATIENCE_SECONDS, wait_until
 
 DEMO_SECONDS = 180

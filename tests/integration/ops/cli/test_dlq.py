@@ -17,7 +17,7 @@ from kinesumer.handlers.dead_letters.letter import decode_letter
 from kinesumer.handlers.dead_letters.targets import open_target
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import Run, report
+from tests.support.cli import Run, report
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

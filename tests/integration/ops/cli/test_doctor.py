@@ -10,7 +10,7 @@ import pytest
 
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.cbor import decoder
-from tests.integration.ops.cli.conftest import Run, report
+from tests.support.cli import Run, report
 
 DOCUMENT = (Path(__file__).parents[4] / "docs" / "doctor.md").read_text()
 EXAMINE = ["doctor", "--app=a", "--interval=1"]

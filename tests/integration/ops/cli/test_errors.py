@@ -20,7 +20,7 @@ import pytest
 
 from kinesumer.ops.cli.main import cli, one_line
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import Run, error_text, report
+from tests.support.cli import Run, error_text, report
 from tests.support.clock import PATIENCE_SECONDS
 
 OTHER = "210987654321"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import (
+from tests.support.cli import (
     Run,
     Starter,
     consuming,

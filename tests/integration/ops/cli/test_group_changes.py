@@ -13,7 +13,7 @@ from kinesumer.model.streams import Start
 from kinesumer.ops.group import seek as control
 from kinesumer.runtime.context import ClientContext
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import Process, Run, Starter, consuming, report
+from tests.support.cli import Process, Run, Starter, consuming, report
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 SHARDS = [f"shardId-{number:012}" for number in range(2)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import CONSUME, Run
+from tests.support.cli import CONSUME, Run
 
 RECORDS = 10  # of the stream
 

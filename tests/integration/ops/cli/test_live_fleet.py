@@ -16,8 +16,8 @@ import yaml
 
 from kinesumer.ops.exporter.metrics import COUNTERS, GAUGES, PREFIX
 from kinesumer.testing import EmbeddedAws, background
-from tests.integration.examples import recipes
-from tests.integration.ops.cli.conftest import (
+from tests.support import recipes
+from tests.support.cli import (
     COMMAND,
     CONSUME,
     NO_FILES,

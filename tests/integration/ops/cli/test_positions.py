@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import Run, error_text, report
 from tests.support import lease_table
+from tests.support.cli import Run, error_text, report
 from tests.support.lease_table import LEASES, lease, put
 
 ORDERS = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"

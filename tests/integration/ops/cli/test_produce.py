@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import (
+from tests.support.cli import (
     COMMAND,
     CONSUME,
     Run,

@@ -13,7 +13,7 @@ from typing import IO, Any
 import pytest
 
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import Run, Starter, error_text, finished, lines
+from tests.support.cli import Run, Starter, error_text, finished, lines
 
 pytestmark = pytest.mark.process
 

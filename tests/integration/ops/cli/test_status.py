@@ -11,7 +11,8 @@ import pytest
 
 from kinesumer.blocking import Kinesumer
 from kinesumer.testing import EmbeddedAws
-from tests.integration.ops.cli.conftest import (
+from tests.support import lease_table
+from tests.support.cli import (
     COMMAND,
     Run,
     Starter,
@@ -20,7 +21,6 @@ from tests.integration.ops.cli.conftest import (
     lines,
     report,
 )
-from tests.support import lease_table
 from tests.support.lease_table import LEASES, lease
 from tests.support.terminal import Terminal
 

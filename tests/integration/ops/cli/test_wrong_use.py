@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesumer.ops.cli.main import with_options
-from tests.integration.ops.cli.conftest import Run, error_text
+from tests.support.cli import Run, error_text
 
 
 def test_the_help_lists_every_command(run: Run) -> None:

@@ -19,7 +19,7 @@ from playwright.async_api import Browser, async_playwright
 
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
-from tests.integration.ops.dashboard.conftest import (
+from tests.support.served_page import (
     FLAGS,
     Served,
     chromium,

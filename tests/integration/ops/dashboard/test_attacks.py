@@ -21,7 +21,7 @@ from kinesumer.errors import CorruptRowError
 from kinesumer.model.rows import GroupRow
 from kinesumer.ops.dashboard.model import DashboardInfo
 from kinesumer.ops.dashboard.server import TOKEN_HEADER
-from tests.integration.ops.dashboard.conftest import Served, served, shown_page
+from tests.support.served_page import Served, served, shown_page
 from tests.support.toy_fleet import CountedFleet, FakeActions, ToyFleet, shard
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")

@@ -24,8 +24,8 @@ from kinesumer.ops.group.connect import NO_ROLES, connect
 from kinesumer.ports import StateStore
 from kinesumer.testing import EmbeddedAws
 from kinesumer.wire.put_records import Entry, aggregate
-from tests.integration.ops.dashboard.conftest import served, shown_page
 from tests.support.clock import until
+from tests.support.served_page import served, shown_page
 
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.process]
 

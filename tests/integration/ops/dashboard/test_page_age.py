@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from kinesumer.errors import StoreUnavailableError
-from tests.integration.ops.dashboard.conftest import served, shown_page
+from tests.support.served_page import served, shown_page
 from tests.support.toy_fleet import ToyFleet, small
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")

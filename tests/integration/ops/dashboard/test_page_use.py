@@ -15,7 +15,7 @@ from kinesumer.errors import KinesumerError, StoreUnavailableError
 from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.records import RecordsRequest
 from kinesumer.ops.group.snapshot import AppSummary, apps_report
-from tests.integration.ops.dashboard.conftest import served, shown_page
+from tests.support.served_page import served, shown_page
 from tests.support.toy_fleet import FakeRecords, arn_of, shard, small
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")

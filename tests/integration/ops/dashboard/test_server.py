@@ -17,7 +17,7 @@ from kinesumer.model.records import Record
 from kinesumer.ops.dashboard.records import LetterBrowser
 from kinesumer.ops.dashboard.server import TOKEN_HEADER, page_files
 from kinesumer.ops.group.connect import NO_ROLES
-from tests.integration.ops.dashboard.conftest import Served, served
+from tests.support.served_page import Served, served
 from tests.support.toy_fleet import (
     CountedFleet,
     FakeActions,

@@ -11,14 +11,14 @@ from kinesumer.testing.simulation.fan_out import LinkedEventStream
 from kinesumer.testing.simulation.run import draw_run, execute_run, parse_rates
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import (
+from tests.support.simulated import simulated_group
+from tests.support.simulated_group import (
     finish,
     held_by,
     settle,
     steady,
     traces,
 )
-from tests.support.simulated import simulated_group
 
 FAN_OUT: dict[str, Any] = {"fan_out": 1.0, "shards": (6,)}
 # User code stops for so long that the buffers are full, and events wait for memory.

@@ -11,8 +11,8 @@ import pytest
 
 from kinesumer.errors import ClientIdInUseError, StreamMissingError
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import steady
 from tests.support.simulated import simulated_group
+from tests.support.simulated_group import steady
 
 
 @simulated_group(shards=(4,))

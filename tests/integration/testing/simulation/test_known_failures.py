@@ -11,7 +11,8 @@ from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.convergence import check_settled
 from kinesumer.testing.simulation.invariants.base import ShardTrace
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import (
+from tests.support.simulated import simulated_group
+from tests.support.simulated_group import (
     finish,
     flow,
     held_by,
@@ -21,7 +22,6 @@ from tests.integration.testing.simulation.scenario import (
     steady,
     traces,
 )
-from tests.support.simulated import simulated_group
 
 
 def shard(sim: Simulation, number: int, name: str = "stream-0") -> ShardTrace:

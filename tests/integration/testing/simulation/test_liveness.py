@@ -10,7 +10,8 @@ import pytest
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import (
+from tests.support.simulated import simulated_group
+from tests.support.simulated_group import (
     flow,
     held_by,
     outage,
@@ -20,7 +21,6 @@ from tests.integration.testing.simulation.scenario import (
     steady,
     traces,
 )
-from tests.support.simulated import simulated_group
 
 
 async def require_short_pauses(sim: Simulation) -> None:

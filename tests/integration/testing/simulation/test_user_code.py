@@ -23,8 +23,8 @@ from kinesumer.testing.simulation.run import (
 )
 from kinesumer.testing.simulation.scenarios import CALLBACKS, Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import held_by, ownerships, steady
 from tests.support.simulated import simulated_group
+from tests.support.simulated_group import held_by, ownerships, steady
 
 FAULTS = "crash:2,stall:1:30,store_cut:1,split,merge,deploy:1,fail:2,hang:0.5"
 

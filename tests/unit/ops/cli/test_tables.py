@@ -30,8 +30,8 @@ from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.status import GroupReport, report
 from tests.support.doctor import ARN, member, row, snapshot
+from tests.support.group_reports import SNAPSHOT, status
 from tests.support.shares import stored_loads
-from tests.unit.ops.group.test_status import SNAPSHOT, status
 
 # 128 letters is the longest name of a stream; ids of pods have up to 63 letters.
 LONG_ARN = f"{ARN.rpartition('/')[0]}/{'orders-of-the-night-' * 6}europe-1"

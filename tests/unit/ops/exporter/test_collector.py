@@ -29,9 +29,9 @@ from kinesumer.ops.exporter.metrics import AppMetrics, Scale
 from kinesumer.ops.group.lag import Lags
 from kinesumer.ops.group.observation import Observation, observe
 from tests.support.doctor import ARN, member, row, snapshot
+from tests.support.exported_metrics import STREAM, reading, samples
 from tests.support.shares import stored_loads
 from tests.support.world import APP, World, in_virtual_time
-from tests.unit.ops.exporter.test_metrics import STREAM, reading, samples
 
 NO_CLIENTS: ClientFactory = SimpleNamespace()  # type: ignore[assignment]
 

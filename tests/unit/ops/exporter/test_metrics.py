@@ -12,24 +12,15 @@ from kinesumer.model.rows import Deaths, GroupRow, LeaderRow
 from kinesumer.model.streams import FanOutUse
 from kinesumer.ops.exporter.collector import DEFAULT_OPTIONS, ScaleObserver
 from kinesumer.ops.exporter.metrics import (
-    PREFIX,
     AppMetrics,
-    AppReading,
     Scale,
-    build_metrics,
 )
 from kinesumer.ops.group.lag import NO_LAGS, Lags
-from kinesumer.ops.group.observation import Observation, observe
+from kinesumer.ops.group.observation import observe
 from kinesumer.ops.group.snapshot import Snapshot
-from kinesumer.ops.group.status import report
 from tests.support.doctor import ARN, member, row, snapshot
+from tests.support.exported_metrics import STREAM, reading, samples
 
-STREAM = {
-    "app": "a",
-    "stream": "orders",
-    "region": "us-east-1",
-    "account": "000000000000",
-}
 SHARDS = [
     row(0),
     row(1, ""),
@@ -61,21 +52,6 @@ def metrics_of(
     observer = ScaleObserver(DEFAULT_OPTIONS)
     scale = observer.observe(observation, 100.0, has_lags=has_lags)
     return samples(AppMetrics("a", 3, 1, reading(observation, has_lags, scale)))
-
-
-def reading(observed: Observation, has_lags: bool, scale: Scale) -> AppReading:
-    found = report("a", "table", observed)
-    return AppReading(found, has_lags, 1e9, 0.1, scale)
-
-
-def samples(*accounts: AppMetrics) -> dict[str, dict[Any, float]]:
-    metrics: dict[str, dict[Any, float]] = {}
-    for family in build_metrics(accounts):
-        for sample in family.samples:
-            labels = frozenset(sample.labels.items())
-            name = sample.name.removeprefix(PREFIX)
-            metrics.setdefault(name, {})[labels] = sample.value
-    return metrics
 
 
 def of(values: dict[Any, float], **labels: str) -> float:

@@ -15,8 +15,8 @@ from kinesumer.ops.history.check import RULES, Verdict, check_histories
 from kinesumer.ops.history.lines import HistoryError
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
-from tests.integration.testing.simulation.scenario import leader, settle, steady
 from tests.support.doctored_histories import DOCTORED, Doctor, Lines, all_lines
+from tests.support.simulated_group import leader, settle, steady
 
 
 def simulate(scenario: Scenario) -> Lines:

@@ -22,7 +22,7 @@ from kinesumer.ops.migration.import_plan import (
 from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire import admin_writes, rows, shard_writes
 from tests.support.kcl_fleet import ORDERS, S0, S1, World
-from tests.unit.core.test_lineage import histories
+from tests.support.lineage import histories
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 HALF = HASH_KEYS // 2

@@ -27,9 +27,9 @@ from kinesumer.testing.simulation.network import (
     NetworkConditions,
 )
 from kinesumer.testing.simulation.simulation import Operator, Simulation
+from tests.support.checked_trace import Trace
 from tests.support.simulated import on_virtual_loop, settled_group
 from tests.support.world import SHARD
-from tests.unit.testing.simulation.checked_trace import Trace
 
 # --- the worlds ---------------------------------------------------------------------
 

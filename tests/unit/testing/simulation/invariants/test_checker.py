@@ -7,7 +7,7 @@ import pytest
 from kinesumer.model.rows import Key, Value
 from kinesumer.ports import AllOf, Compare, Write
 from kinesumer.testing.simulation.invariants.base import ViolationError
-from tests.unit.testing.simulation.checked_trace import (
+from tests.support.checked_trace import (
     SHARDS,
     Play,
     Trace,

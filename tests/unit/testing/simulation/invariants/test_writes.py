@@ -10,7 +10,7 @@ from kinesumer.ports import AllOf, Write
 from kinesumer.testing.handlers import simulate_handler
 from kinesumer.testing.simulation.faults import KINDS
 from kinesumer.testing.simulation.scenarios import Scenario
-from tests.unit.testing.simulation.checked_trace import (
+from tests.support.checked_trace import (
     ARN,
     NEW,
     Play,

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tests.support.clock import PATIENCE_SECONDS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 

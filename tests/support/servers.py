@@ -17,8 +17,8 @@ import pytest
 from tests.support.clock import PATIENCE_SECONDS
 from tests.support.ports import free_port
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = Path(__file__).parents[2]
+HERE = ROOT / "tests" / "integration" / "contract"
 NODE_PACKAGE = HERE / "node_modules" / "kinesis-local"
 
 

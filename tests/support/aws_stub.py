@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs
 
+import pytest
+import pytest_asyncio
 from aiohttp import web
+from botocore.loaders import create_loader
 
+from kinesumer.aws.session import ClientFactory
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from tests.support.cbor import decoded
 
@@ -219,3 +225,58 @@ def _refusal(code: str, *, is_xml: bool) -> web.Response:
 def _xml_error(code: str, message: str) -> bytes:
     error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
     return f"<ErrorResponse>{error}</ErrorResponse>".encode()
+
+
+_loader = cache(create_loader)
+
+
+def _hide_this_machine(patch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            patch.delenv(name)
+    patch.setenv("AWS_CONFIG_FILE", os.devnull)
+    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Hide the AWS configuration and instance credentials of this machine."""
+    _hide_this_machine(monkeypatch)
+    # Otherwise each session that a test creates would read AWS's definitions again.
+    monkeypatch.setattr("botocore.session.create_loader", _loader)
+    return monkeypatch
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def stub() -> AsyncIterator[AwsStub]:
+    """Start one server for all tests of a module."""
+    async with AwsStub() as stub:
+        yield stub
+
+
+@pytest.fixture
+def aws(stub: AwsStub, environment: pytest.MonkeyPatch) -> AwsStub:
+    """Return the stub without answers. Point the environment to it."""
+    stub.reset()
+    environment.setenv("AWS_ENDPOINT_URL", stub.url)
+    environment.setenv("AWS_ACCESS_KEY_ID", "OWN")
+    environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    environment.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    return stub
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared_clients() -> AsyncIterator[ClientFactory]:
+    """Open a factory whose AWS clients the tests of a module share."""
+    with pytest.MonkeyPatch.context() as patch:
+        _hide_this_machine(patch)
+        factory = ClientFactory()
+    async with factory as clients:
+        yield clients
+
+
+@pytest.fixture
+def clients(aws: AwsStub, shared_clients: ClientFactory) -> ClientFactory:
+    """Return the module's clients. Tests that change settings create their own."""
+    return shared_clients

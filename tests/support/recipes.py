@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tests.integration.examples.crowd import EXAMPLES
+from tests.support.crowd import EXAMPLES
 
 FOLDER = EXAMPLES / "deploying"
 PROGRAM = str(FOLDER / "consumer.py")
