@@ -2,7 +2,6 @@
 
     python -m benchmarks.load [--seeds 10] [--first-seed 0] [--shards 100|10000]
                               [--noise 0.3] [--assignor range]
-                              [--set load_assignor.MOVES_GAIN_PERCENT=0]
 
 Fleets of 100 shards on 10 clients and of 10,000 shards on 200 clients run in virtual
 time. The shards' loads follow Zipf's law, with noise of 30 % each second, or of
@@ -12,8 +11,7 @@ change. Clients with a single shard are left out, since no plan can give them le
 Beside the greatest figure is that of the best possible cut of the same shards. The last
 column counts the runs above the aim of 1.15 in which the best possible cut is below it.
 
-``--assignor`` and ``--set`` show other rules: the second one sets a constant of a
-module in ``kinesumer.core``, and may be repeated.
+``--assignor`` and ``benchmarks.with_constants`` show other rules.
 
 Shards that move are counted in three times of ten minutes without a change. Two follow
 each other, from two minutes after the start on. The third one begins two minutes after
@@ -23,9 +21,7 @@ all loads were exchanged.
 from __future__ import annotations
 
 import argparse
-import ast
 import time
-from importlib import import_module
 from random import Random
 from statistics import median
 from typing import NamedTuple
@@ -104,9 +100,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, choices=[shards for shards, _ in SIZES])
     parser.add_argument("--noise", type=float, default=0.3)
     parser.add_argument("--assignor", choices=["range", "load"], default="load")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     given = parser.parse_args()
-    set_constants(given.set)
     config = Config(assignor=given.assignor)
     seeds = range(given.first_seed, given.first_seed + given.seeds)
     for shards, clients in SIZES:
@@ -116,19 +110,6 @@ def main() -> None:
             measure(shards, clients, given.noise, seed, config) for seed in seeds
         ]
         report(shards, clients, results)
-
-
-def set_constants(assignments: list[str]) -> None:
-    """Set constants, such as ``load.AVERAGE_SECONDS=60`` or a tuple of numbers.
-
-    A tuple becomes the named tuple that it replaces.
-    """
-    for assignment in assignments:
-        name, _, text = assignment.partition("=")
-        module_name, _, constant = name.rpartition(".")
-        module = import_module(f"kinesumer.core.{module_name}")
-        kind, value = type(getattr(module, constant)), ast.literal_eval(text)
-        setattr(module, constant, kind(*value) if hasattr(kind, "_fields") else value)
 
 
 def report(shards: int, clients: int, results: list[Result]) -> None:
