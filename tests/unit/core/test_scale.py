@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil
-from random import Random
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -22,9 +20,13 @@ from kinesumer.core.scale import (
     clients_wanted,
 )
 from kinesumer.model.rows import MemberRow
+from tests.support.scaled_fleet import (
+    EVERY_SECONDS,
+    LIMIT_SECONDS,
+    TARGET,
+    ScaledFleet,
+)
 
-EVERY_SECONDS = 10
-LIMIT_SECONDS = 600
 costs = st.floats(0.01, 5.0)
 
 
@@ -270,79 +272,6 @@ def test_so_many_clients_have_at_most_the_target_and_one_less_has_more(
     wanted = clients_wanted(demands, clients, target)
     work = sum(min(demand, target) for demand in demands)
     assert wanted == max(1, ceil(work / target - 1e-9))
-
-
-TARGET = 0.7
-COMMIT_SECONDS = 5.0
-
-
-class Run(NamedTuple):
-    """The number of clients at each reading, and when all shards had caught up."""
-
-    clients: list[int]
-    caught_up_at: int | None
-
-
-class ScaledFleet:
-    """Clients that read shards, with noise, and an autoscaler like the examples'."""
-
-    def __init__(self, shards: int, work: float, lag_seconds: float, seed: int) -> None:
-        self.random = Random(seed)
-        shares = [self.random.uniform(0.5, 1.5) for _ in range(shards)]
-        self.costs = [work * share / sum(shares) for share in shares]
-        self.lags = [lag_seconds] * shards
-        self.clients = 1
-        self.estimator = DemandEstimator[int](LIMIT_SECONDS)
-        self.wanted: list[int] = []
-
-    def run(self, seconds: int) -> Run:
-        clients, caught_up_at = [], None
-        for now in range(0, seconds, EVERY_SECONDS):
-            demands = self.estimator.update(self._read(), float(now)).values()
-            member = MemberRow("c", "session")
-            catch_up = [demand.catch_up for demand in demands]
-            self.wanted.append(
-                clients_wanted(catch_up, [member], TARGET) if demands else self.clients
-            )
-            if now % 60 == 0:
-                self._scale()
-            clients.append(self.clients)
-            if caught_up_at is None and max(self.lags) < COMMIT_SECONDS:
-                caught_up_at = now
-        return Run(clients, caught_up_at)
-
-    def _read(self) -> dict[int, ShardSample]:
-        """Let each client read successive shards, and return what a reading shows."""
-        found, count = {}, len(self.costs)
-        for client in range(self.clients):
-            first = count * client // self.clients
-            shards = range(first, count * (client + 1) // self.clients)
-            backlog = {
-                shard: self.costs[shard]
-                * self.random.uniform(0.7, 1.3)
-                * (self.lags[shard] + EVERY_SECONDS)
-                for shard in shards
-            }
-            share = min(1.0, EVERY_SECONDS / sum(backlog.values()))
-            for shard in shards:
-                done = backlog[shard] * share
-                left = self.lags[shard] + EVERY_SECONDS - done / self.costs[shard]
-                self.lags[shard] = max(0.0, left)
-                # The stored position trails by up to a commit interval.
-                seen = self.lags[shard] + self.random.uniform(0, COMMIT_SECONDS)
-                found[shard] = ShardSample(
-                    done / EVERY_SECONDS + SHARD_SECONDS,
-                    seen if seen > COMMIT_SECONDS + 1 else 0.0,
-                )
-        return found
-
-    def _scale(self) -> None:
-        """Follow the least number of a minute up, and the most of ten minutes down."""
-        lowest, highest = min(self.wanted[-6:]), max(self.wanted[-60:])
-        if lowest > self.clients:
-            self.clients = min(2 * self.clients, lowest)
-        elif highest < self.clients:
-            self.clients = max(highest, self.clients - max(1, self.clients // 4))
 
 
 def turns(clients: list[int]) -> int:
