@@ -41,6 +41,11 @@ SAFE_LEASE_SHARE = 0.75
 # three write units, other heartbeats cost one. With the default of 2 s, that is 3 %
 # more. Only people and the search for long dead members need the time.
 UPDATE_SECONDS = 120.0
+# The heartbeats in an interval before the first plan, which an answer brings.
+FIRST_BEATS = 8
+# The least and the most factor of the time between two of them. Without jitter, clients
+# that started together would send their heartbeats at the same times.
+JITTER = 0.75, 1.25
 
 
 class Heartbeater:
@@ -273,11 +278,10 @@ class Heartbeater:
         # interval must fit that lease: a quarter of it, as in ``lease_ms()``.
         longest = max(heartbeat, self._lease_ms / 1000 / 4)
         if row.range is None or (row.range and self.state == "leaving"):
-            # Without jitter, clients that started together would send their heartbeats
-            # at the same times. They send eight times as often, and so wait for a plan
-            # or their leave for 0.25 s by default, which a person hardly notices.
-            jitter = 0.75 + 0.5 * self._context.random.random()
-            return jitter * min(longest, interval_seconds(heartbeat / 8, clients))
+            least, most = JITTER
+            jitter = least + (most - least) * self._context.random.random()
+            first = interval_seconds(heartbeat / FIRST_BEATS, clients)
+            return jitter * min(longest, first)
         return min(longest, interval_seconds(heartbeat, clients))
 
     def _clients(self, row: MemberRow) -> int:
