@@ -134,21 +134,26 @@ async def over_aiohttp(records: int) -> float:
 
     from kinesumer.aws.http.client import Route
     from kinesumer.aws.http.connection import Answer
+    from kinesumer.aws.http.event_stream import RefusedError
 
-    async def send(route: Any, request: Any, reservation: Any) -> Answer:
+    async def send(route: Route, request: bytes, reservation: Any) -> Answer:
         address, loop = route.address, asyncio.get_running_loop()
         if loop not in sessions:  # the state store has an event loop of its own
             sessions[loop] = ClientSession()
+        head, _, body = request.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
         async with sessions[loop].post(
-            f"{address.url}{request.path}",
-            data=request.body,
-            headers=request.headers,
+            f"{address.url}{first.split()[1]}",
+            data=body,
+            headers=dict(line.split(": ", 1) for line in lines),
             ssl=address.tls or True,
         ) as answer:
             size = answer.content_length
             if reservation is not None and not reservation.covers(size):
                 await reservation.grow(size)
             body = await answer.read()
+            if answer.status != 200:
+                raise RefusedError(answer.status, body)
             return Answer(answer.status, bytearray(body), answer.headers.get("date"))
 
     sessions: dict[Any, ClientSession] = {}
