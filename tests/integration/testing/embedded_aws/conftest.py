@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,14 +17,16 @@ from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.embedded_aws.identity import Credentials
 from tests.support.subscriptions import Events
 
+HERE = Path(__file__).parent
 FIRST_SHARD = "shardId-000000000000"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run async tests on their module's event loop, where the clients are."""
     for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        if "clients" in fixtures and pytest_asyncio.is_async_test(item):
+        if item.path.parent != HERE or not pytest_asyncio.is_async_test(item):
+            continue  # pytest gives a conftest the tests of all folders
+        if "clients" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 
 
