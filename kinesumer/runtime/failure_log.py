@@ -29,7 +29,7 @@ RECOVERY_SECONDS = 5.0
 # apps share a shard. Chosen: one line for a phase of many minutes.
 THROTTLE_RECOVERY_SECONDS = 300.0
 # A line that repeats for one subject is logged at this interval.
-# Chosen: a person sees that it goes on, and a day has 1,440 lines.
+# Chosen: a reader sees that the failure lasts, and a day has 1,440 lines at most.
 LOG_REPEAT_SECONDS = 60.0
 
 
