@@ -12,8 +12,6 @@ other sizes of a first reservation.
 
 from __future__ import annotations
 
-import asyncio
-
 from benchmarks.report import Report
 from kinesumer.config import Config
 from kinesumer.core.congestion import CongestionWindow
@@ -60,9 +58,7 @@ async def _read(
     await crowd.until(records, PATIENCE_SECONDS)
     took, most = world.clock.now() - began, crowd.most_used / MIB
     report.note(rule, f"{took:.1f} s, at most {most:,.0f} MiB")
-    for task in crowd.tasks:
-        task.cancel()
-    await asyncio.gather(*crowd.tasks, return_exceptions=True)
+    await crowd.end()
 
 
 if __name__ == "__main__":

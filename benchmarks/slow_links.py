@@ -9,8 +9,6 @@ many bytes as memory permits, or one page at a time.
 
 from __future__ import annotations
 
-import asyncio
-
 from benchmarks.report import Report
 from kinesumer.core.congestion import FULL_PAGE_BYTES, CongestionWindow
 from tests.support.links import Crowd
@@ -66,9 +64,7 @@ async def _read(
     except TimeoutError:
         took = f"not in {PATIENCE_SECONDS:.0f} s"
     report.note(rule, f"{took}, {crowd.source.late} answers timed out")
-    for task in crowd.tasks:
-        task.cancel()
-    await asyncio.gather(*crowd.tasks, return_exceptions=True)
+    await crowd.end()
 
 
 if __name__ == "__main__":

@@ -96,6 +96,12 @@ class Crowd:
                 await asyncio.sleep(0.05)
         self.look()
 
+    async def end(self) -> None:
+        """Cancel the readers and user code, and wait for their ends."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
     def look(self) -> None:
         """Record the peaks of memory and answers, and the longest failure of reads."""
         self.most_used = max(self.most_used, self.buffer.used)
