@@ -182,11 +182,12 @@ async def _seek_one(
     context: ClientContext, to: Position | Start, step: SeekStep
 ) -> ShardRow | None:
     """Seek a shard unless it has ended since the plan; return its row if it exists."""
-    write = admin_writes.seek(context.app, step.row, to, waits=step.waits)
     if step.is_new:
         assert isinstance(to, Start)
         row = step.row._replace(start=to, ready=not step.waits)
         write = shard_writes.create_shard(context.app, row)
+    else:
+        write = admin_writes.seek(context.app, step.row, to, waits=step.waits)
     while True:
         written = await context.write(write)
         if written.row is None:
