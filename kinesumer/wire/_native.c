@@ -53,17 +53,8 @@ static int fail(const char *reason) {
 
 /* --- items -------------------------------------------------------------------------- */
 
-static int read_head(Reader *r, Head *head) {
-    if (r->next == r->end) {
-        return fail("the end is missing");
-    }
-    int low = *r->next & 31;
-    head->major = *r->next++ >> 5;
-    head->indefinite = low == INDEFINITE;
-    head->number = low < 24 ? (uint64_t)low : 0;
-    if (low < 24 || head->indefinite) {
-        return 0;
-    }
+/* Read a number of 1, 2, 4 or 8 bytes, as the lower bits of its head tell. */
+static int read_number(Reader *r, int low, uint64_t *number) {
     if (low > 27) {
         return fail("a reserved length");
     }
@@ -71,10 +62,22 @@ static int read_head(Reader *r, Head *head) {
     if (r->end - r->next < size) {
         return fail("the end is missing");
     }
+    *number = 0;
     for (int i = 0; i < size; i++) {
-        head->number = head->number << 8 | *r->next++;
+        *number = *number << 8 | *r->next++;
     }
     return 0;
+}
+
+static inline int read_head(Reader *r, Head *head) {
+    if (r->next == r->end) {
+        return fail("the end is missing");
+    }
+    int low = *r->next & 31;
+    head->major = *r->next++ >> 5;
+    head->indefinite = low == INDEFINITE;
+    head->number = low < 24 ? (uint64_t)low : 0;
+    return low < 24 || head->indefinite ? 0 : read_number(r, low, &head->number);
 }
 
 /* Take the contents of a string whose head was read. */
@@ -100,25 +103,39 @@ static int read_slice(Reader *r, int major, Slice *found) {
     return head.major == major ? take(r, &head, found) : fail("another type");
 }
 
+static int is_ascii(const Slice *slice) {
+    uint64_t word, all = 0;
+    Py_ssize_t at = 0;
+    for (; slice->size - at >= 8; at += 8) {
+        memcpy(&word, slice->text + at, 8);
+        all |= word;
+    }
+    for (; at < slice->size; at++) {
+        all |= slice->text[at];
+    }
+    return !(all & 0x8080808080808080);
+}
+
+/* Return a text. Most are ASCII, which Python's decoder takes longer to copy. */
+static PyObject *text_of(const Slice *slice) {
+    if (!is_ascii(slice)) {
+        return PyUnicode_DecodeUTF8((const char *)slice->text, slice->size, "strict");
+    }
+    PyObject *text = PyUnicode_New(slice->size, 127);
+    if (text != NULL) {
+        memcpy(PyUnicode_1BYTE_DATA(text), slice->text, slice->size);
+    }
+    return text;
+}
+
 /* Check that a text is UTF-8. */
 static int check_utf8(const Slice *slice) {
-    const char *text = (const char *)slice->text;
-    Py_ssize_t at = 0, size = slice->size;
-    uint64_t word;
-    for (; size - at >= 8; at += 8) { /* most texts are ASCII */
-        memcpy(&word, text + at, 8);
-        if (word & 0x8080808080808080) {
-            break;
-        }
+    if (is_ascii(slice)) {
+        return 0;
     }
-    for (; at < size; at++) {
-        if ((uint8_t)text[at] >= 0x80) {
-            PyObject *decoded = PyUnicode_DecodeUTF8(text, size, "strict");
-            Py_XDECREF(decoded);
-            return decoded == NULL ? -1 : 0;
-        }
-    }
-    return 0;
+    PyObject *decoded = text_of(slice);
+    Py_XDECREF(decoded);
+    return decoded == NULL ? -1 : 0;
 }
 
 /* Return whether an array or a map ends after ``seen`` elements. Skip its break. */
@@ -239,10 +256,6 @@ static int read_record(Reader *r, Record *found) {
 /* --- other items -------------------------------------------------------------------- */
 
 static PyObject *read_object(Reader *r, int depth);
-
-static PyObject *text_of(const Slice *slice) {
-    return PyUnicode_DecodeUTF8((const char *)slice->text, slice->size, "strict");
-}
 
 static PyObject *number_of(const Head *head) {
     if (head->indefinite || (head->major == NEGATIVE && head->number > INT64_MAX)) {
