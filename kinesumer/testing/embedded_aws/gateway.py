@@ -287,10 +287,12 @@ class Request(NamedTuple):
 
 
 def parse_request(headers: Mapping[str, str], body: bytes) -> Request:
-    """Parse a request. A request without the target header is an STS request."""
+    """Parse a request. A request without a known target header is an STS request."""
     prefix, _, operation = headers.get("X-Amz-Target", "").partition(".")
     service = _SERVICES.get(prefix, "sts")
-    form = dict(parse_qsl(body.decode())) if service == "sts" else {}
+    # The body of another service, such as CloudWatch, may not be text.
+    text = body.decode(errors="replace") if service == "sts" else ""
+    form = dict(parse_qsl(text))
     key, region = "", ""
     if match := _CREDENTIAL.search(headers.get("Authorization", "")):
         key, region = match.groups()

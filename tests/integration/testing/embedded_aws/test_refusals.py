@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import aiohttp
 import pytest
 
 from kinesumer.testing import EmbeddedAws
@@ -139,3 +140,14 @@ async def test_dynamodb_refuses_what_it_cannot_read(
     assert (await refused(call)).code == "ValidationException"
     call = dynamodb.describe_kinesis_streaming_destination(TableName="table")
     assert (await refused(call)).code == "UnknownOperationException"
+
+
+async def test_a_request_of_another_service_is_refused_even_if_it_is_not_text(
+    aws: EmbeddedAws,
+) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(aws.url, data=b"\xbf\xff") as answer,
+    ):
+        assert answer.status == 403
+        assert "<Code>MissingAuthenticationToken</Code>" in await answer.text()
