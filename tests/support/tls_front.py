@@ -29,24 +29,26 @@ class Front(NamedTuple):
 def make_certificate(
     directory: Path, host: x509.GeneralName = LOCAL
 ) -> tuple[Path, Path]:
-    """Write a self-signed certificate for a host and its key, and return both."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, str(host.value))])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([host]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
+    """Write a host's certificate with its authority's, and its key. Return both files.
+
+    A client that trusts the first file's certificates trusts the host.
+    """
+    authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority, name = _name("Test authority"), _name(str(host.value))
+    # Some clients refuse an authority's certificate as that of a host.
+    root = _certificate(authority, authority_key, authority, is_authority=True)
+    own = _certificate(name, key, authority, is_authority=False).add_extension(
+        x509.SubjectAlternativeName([host]), critical=False
     )
     cert_file, key_file = directory / "cert.pem", directory / "key.pem"
-    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    cert_file.write_bytes(
+        b"".join(
+            each.sign(authority_key, hashes.SHA256()).public_bytes(
+                serialization.Encoding.PEM
+            )
+            for each in (own, root)
+        )
+    )
     key_file.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
@@ -55,6 +57,32 @@ def make_certificate(
         )
     )
     return cert_file, key_file
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, common_name)])
+
+
+def _certificate(
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    *,
+    is_authority: bool,
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.BasicConstraints(ca=is_authority, path_length=None), critical=True
+        )
+    )
 
 
 @asynccontextmanager
