@@ -3,10 +3,10 @@
     python -m benchmarks.peers NAME RECORDS
 
 NAME is kinesumer, kinesumer-json, kinesumer-columns, fan-out, receive-only, go-sdk,
-aioboto3 or async-kinesis. kinesumer-json does not use the compiled decoder, and fan-out
-is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read from.
-Prints records per CPU second of the consumer's process, without its start. go-sdk needs
-Go, and the last two need their own environment: see ``benchmarks.consume``.
+aioboto3, async-kinesis or kcl-rs. kinesumer-json does not use the compiled decoder, and
+fan-out is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read
+from. Prints records per CPU second of the consumer's process, without its start. go-sdk
+needs Go, and the last three need their own environment: see ``benchmarks.consume``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -33,6 +34,8 @@ SHARDS = 4
 STREAM = f"canned-{SHARDS}"
 # kinesumer limits the read rate of a shard, but so many shards keep it busy.
 MANY = "canned-64"
+COMMIT_SECONDS = 5.0  # as often as kinesumer stores positions
+START_SECONDS = 300.0  # kcl-rs reads its first record after more than a minute
 
 
 async def plain_loop(records: int) -> float:
@@ -89,6 +92,54 @@ async def async_kinesis(records: int) -> float:
                     began = time.process_time()
                 if count == records:
                     return count / (time.process_time() - began)
+
+
+async def kcl_rs(records: int) -> float:
+    """Iterate over the records that kcl-rs gives to its processors, by polling."""
+    from kcl_rs import (  # type: ignore[import-not-found,unused-ignore]
+        RecordProcessorBase,
+        Scheduler,
+    )
+
+    counted: SimpleQueue[int] = SimpleQueue()
+
+    class Counter(RecordProcessorBase):  # type: ignore[misc,unused-ignore]
+        def initialize(self, initialize_input: Any) -> None:
+            self._stored_at = time.monotonic()
+
+        def process_records(self, process_records_input: Any) -> None:
+            for _ in process_records_input.records:
+                pass
+            counted.put(len(process_records_input.records))
+            if time.monotonic() - self._stored_at > COMMIT_SECONDS:
+                process_records_input.checkpointer.checkpoint()
+                self._stored_at = time.monotonic()
+
+        def lease_lost(self, lease_lost_input: Any) -> None: ...
+        def shard_ended(self, shard_ended_input: Any) -> None: ...
+        def shutdown_requested(self, shutdown_requested_input: Any) -> None: ...
+
+    if "AWS_CA_BUNDLE" in os.environ:
+        os.environ["SSL_CERT_FILE"] = os.environ["AWS_CA_BUNDLE"]
+    scheduler = Scheduler(
+        stream_name=MANY,
+        application_name=f"bench-{os.getpid()}",
+        record_processor_factory=Counter,
+        region="us-east-1",
+        initial_position="TRIM_HORIZON",
+        retrieval_mode="POLLING",
+        max_records=10_000,
+        idle_time_between_reads_millis=200,
+    )
+    scheduler.start()  # it runs on its own threads, and takes a minute
+    count, began = -records // 4, 0.0  # skip a quarter, since reads run ahead
+    while not began or count < records:
+        count += counted.get(timeout=START_SECONDS)
+        if not began and count >= 0:
+            count, began = 0, time.process_time()
+    rate = count / (time.process_time() - began)
+    scheduler.shutdown()
+    return rate
 
 
 async def kinesumer(records: int, fan_out: str | None = None) -> float:
@@ -241,6 +292,7 @@ CONSUMERS: dict[str, Callable[[int], Coroutine[None, None, float]]] = {
     "receive-only": receive_only,
     "aioboto3": plain_loop,
     "async-kinesis": async_kinesis,
+    "kcl-rs": kcl_rs,
 }
 
 if __name__ == "__main__":
