@@ -9,6 +9,8 @@
  * heartbeat, and an observer marks it dead FENCE ticks after its own look at the counter,
  * if the counter has not changed since. A process that is suspended takes no step while
  * ticks pass, so any process may be suspended anywhere, for any time.
+ *
+ * With TRACE, `leases_trace.pml` replaces the clients, and a tick is a millisecond.
  */
 #ifndef CLIENTS
 #define CLIENTS 2
@@ -19,11 +21,12 @@
 #ifndef MISTAKE
 #define MISTAKE 0
 #endif
+#ifndef TRACE
+#define COUNT byte
 #define TRUST 2
-#if MISTAKE == 1        /* observers wait less than holders trust themselves */
-#define FENCE 1
+#define FENCE (MISTAKE == 1 -> 1 : 3)   /* 1 is less than holders trust themselves */
 #else
-#define FENCE 3
+#define COUNT int                       /* the trace defines the other two */
 #endif
 
 /* The table: each member's row. A session that was marked dead stays dead. */
@@ -33,17 +36,17 @@ byte sessions;                  /* the last one */
 
 /* Each client. */
 byte session[CLIENTS];
-byte trusts[CLIENTS];           /* ticks until its deadline */
+COUNT trusts[CLIENTS];          /* ticks until its deadline */
 bool sent[CLIENTS];             /* a heartbeat is on its way, perhaps several times */
 bool stored[CLIENTS];           /* the table has it, the client does not know that yet */
-byte age[CLIENTS];              /* ticks since the heartbeat was sent first */
+COUNT age[CLIENTS];             /* ticks since the heartbeat was sent first */
 
 /* What each client knows of another one: c * CLIENTS + o. */
 #define PAIRS (CLIENTS * CLIENTS)
 #define PAIR (c * CLIENTS + o)
 byte seen[PAIRS];               /* the session at the last look */
 bool changed[PAIRS];            /* the counter has changed since */
-byte unchanged[PAIRS];          /* ticks since the last look at a changed counter */
+COUNT unchanged[PAIRS];         /* ticks since the last look at a changed counter */
 
 #define IS_DEAD(c) (session[c] != 0 && dead[session[c]])
 #define CHECK(c) assert(!IS_DEAD(c) || trusts[c] == 0)
@@ -59,22 +62,94 @@ inline forget(o) {
     k = 0
 }
 
+/* A used id is free when its session is dead. */
+#define MAY_REGISTER(c) (member[c] == 0 || dead[member[c]])
+inline register(c, by) {
+    member[c] = by; session[c] = by; trusts[c] = TRUST
+}
+
+/* The answer to the heartbeat. The deadline counts from its first attempt. */
+#define MAY_ANSWER(c) (stored[c] && (!IS_DEAD(c) || MISTAKE == 2))
+inline answer(c) {
+    if
+    :: age[c] < TRUST -> trusts[c] = TRUST - age[c]
+    :: else
+    fi;
+    CHECK(c);
+    sent[c] = false; stored[c] = false; age[c] = 0
+}
+
+/* The table stores a heartbeat. Further attempts store the same count. */
+#define MAY_STORE(c) (sent[c] && !stored[c] && (!IS_DEAD(c) || MISTAKE == 2))
+inline store(c) {
+    stored[c] = true;
+    do
+    :: k < CLIENTS ->
+        if
+        :: seen[k * CLIENTS + c] != 0 -> changed[k * CLIENTS + c] = true
+        :: else
+        fi;
+        k++
+    :: else -> break
+    od;
+    k = 0
+}
+
+#define MAY_LOOK (session[c] != 0 && member[o] != 0 && !dead[member[o]] && \
+    (changed[PAIR] && MISTAKE != 4 || seen[PAIR] != member[o]))
+inline look(c, o) {
+    if
+    :: MISTAKE == 5 && seen[PAIR] != 0      /* a look does not restart the wait */
+    :: else -> unchanged[PAIR] = 0
+    fi;
+    seen[PAIR] = member[o]; changed[PAIR] = false
+}
+
+/* Mark dead, if the session and the counter are those of the last look. */
+#define MAY_MARK (session[c] != 0 && unchanged[PAIR] >= FENCE && \
+    seen[PAIR] == member[o] && !dead[member[o]] && (!changed[PAIR] || MISTAKE == 4))
+inline mark(o) {
+    dead[member[o]] = true;
+    forget(o);
+    CHECK(o)
+}
+
+/* Let a time pass on all clocks. */
+inline tick(time) {
+    do
+    :: c < CLIENTS ->
+        trusts[c] = (trusts[c] > time -> trusts[c] - time : 0);
+        if
+        :: sent[c] -> age[c] = (age[c] + time < TRUST -> age[c] + time : TRUST)
+        :: else
+        fi;
+        o = 0;
+        do
+        :: o < CLIENTS ->
+            if
+            :: seen[PAIR] != 0 ->
+                unchanged[PAIR] =
+                    (unchanged[PAIR] + time < FENCE -> unchanged[PAIR] + time : FENCE)
+            :: else
+            fi;
+            o++
+        :: else -> break
+        od;
+        c++
+    :: else -> break
+    od;
+    c = 0; o = 0
+}
+
+#ifndef TRACE
+
 proctype Client(byte c) {
 end:
     do
-    /* Register. A used id is free when its session is dead. */
-    :: atomic { session[c] == 0 && sessions < SESSIONS &&
-            (member[c] == 0 || dead[member[c]]) ->
-        sessions++; member[c] = sessions; session[c] = sessions; trusts[c] = TRUST }
+    :: atomic { session[c] == 0 && sessions < SESSIONS && MAY_REGISTER(c) ->
+        sessions++; register(c, sessions) }
     :: atomic { session[c] != 0 && !sent[c] -> sent[c] = true }
-    /* The answer to the heartbeat. The deadline counts from its first attempt. */
-    :: atomic { stored[c] && (!IS_DEAD(c) || MISTAKE == 2) ->
-        if
-        :: age[c] < TRUST -> trusts[c] = TRUST - age[c]
-        :: else
-        fi;
-        CHECK(c);
-        sent[c] = false; stored[c] = false; age[c] = 0 }
+    :: atomic { MAY_ANSWER(c) -> answer(c) }
 #if MISTAKE == 3        /* the deadline counts from the retry */
     :: atomic { sent[c] && age[c] != 0 -> age[c] = 0 }
 #endif
@@ -84,23 +159,11 @@ end:
     od
 }
 
-/* The table stores a heartbeat. Further attempts store the same count. */
 proctype Table(byte c) {
     byte k;
 end:
     do
-    :: atomic { sent[c] && !stored[c] && (!IS_DEAD(c) || MISTAKE == 2) ->
-        stored[c] = true;
-        do
-        :: k < CLIENTS ->
-            if
-            :: seen[k * CLIENTS + c] != 0 -> changed[k * CLIENTS + c] = true
-            :: else
-            fi;
-            k++
-        :: else -> break
-        od;
-        k = 0 }
+    :: atomic { MAY_STORE(c) -> store(c) }
     od
 }
 
@@ -108,21 +171,8 @@ proctype Observer(byte c; byte o) {
     byte k;
 end:
     do
-    /* Look. */
-    :: atomic { session[c] != 0 && member[o] != 0 && !dead[member[o]] &&
-            ((changed[PAIR] && MISTAKE != 4) || seen[PAIR] != member[o]) ->
-        if
-        :: MISTAKE == 5 && seen[PAIR] != 0      /* a look does not restart the wait */
-        :: else -> unchanged[PAIR] = 0
-        fi;
-        seen[PAIR] = member[o]; changed[PAIR] = false }
-    /* Mark dead, if the session and the counter are those of the last look. */
-    :: atomic { session[c] != 0 && unchanged[PAIR] >= FENCE &&
-            seen[PAIR] == member[o] && !dead[member[o]] &&
-            (!changed[PAIR] || MISTAKE == 4) ->
-        dead[member[o]] = true;
-        forget(o);
-        CHECK(o) }
+    :: atomic { MAY_LOOK -> look(c, o) }
+    :: atomic { MAY_MARK -> mark(o) }
     od
 }
 
@@ -130,31 +180,7 @@ proctype Clock() {
     byte c, o;
 end:
     do
-    :: atomic {
-        do
-        :: c < CLIENTS ->
-            if
-            :: trusts[c] > 0 -> trusts[c]--
-            :: else
-            fi;
-            if
-            :: sent[c] && age[c] < TRUST -> age[c]++
-            :: else
-            fi;
-            o = 0;
-            do
-            :: o < CLIENTS ->
-                if
-                :: seen[PAIR] != 0 && unchanged[PAIR] < FENCE -> unchanged[PAIR]++
-                :: else
-                fi;
-                o++
-            :: else -> break
-            od;
-            c++
-        :: else -> break
-        od;
-        c = 0; o = 0 }
+    :: atomic { tick(1) }
     od
 }
 
@@ -181,3 +207,5 @@ init {
         c = 0; o = 0
     }
 }
+
+#endif

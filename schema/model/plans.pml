@@ -6,6 +6,8 @@
  *
  * Sessions die at will here; `leases.pml` says when they may. A leader may stop anywhere
  * between its reads and writes, and go on when others have led since.
+ *
+ * With TRACE, `plans_trace.pml` replaces the clients.
  */
 #ifndef CLIENTS
 #define CLIENTS 3
@@ -19,20 +21,75 @@
 #ifndef GHOSTS
 #define GHOSTS 1        /* leaders that are already dead and do not know it */
 #endif
+#ifndef SESSIONS
 #define SESSIONS (CLIENTS + DEATHS - 1)     /* the last to die does not come back */
+#endif
 #define BIT(n) (1 << (n))
 #define HAS(set, n) (((set) >> (n)) & 1)
 /* The leader epoch and the plan's version, which are compared in this order. */
-#define NUMBER(epoch, version) ((epoch) * 16 + (version))
+#ifndef TRACE
+#define COUNT byte
+#define VERSIONS 16
+#else
+#define COUNT int
+#define VERSIONS 1000
+#endif
+#define NUMBER(epoch, version) ((epoch) * VERSIONS + (version))
 
 /* The table. */
 byte lead_session;
 byte lead_epoch;
-byte lead_version;
+COUNT lead_version;             /* a new leader goes on with it */
 byte member[CLIENTS];           /* the session, or 0 */
-byte assigned[CLIENTS];         /* the number of the plan in the member's row */
+COUNT assigned[CLIENTS];        /* the number of the plan in the member's row */
 bool dead[SESSIONS + 1];
 byte sessions, deaths, ghosts;
+
+byte led_by[SESSIONS + 2 * GHOSTS + 1];      /* by leader epoch: the session that led in it */
+
+/* The table applies a write. `ok` is the answer. */
+inline register(o, by) {
+    ok = member[o] == 0 || dead[member[o]];
+    if
+    :: ok -> member[o] = by; assigned[o] = 0
+    :: else
+    fi
+}
+
+inline lead(by) {
+    ok = lead_session == 0 || dead[lead_session];
+    if
+    :: ok ->
+        lead_session = by;
+        if
+        :: MISTAKE != 1 || lead_epoch == 0 -> lead_epoch++
+        :: else
+        fi;
+        assert(led_by[lead_epoch] == 0);
+        led_by[lead_epoch] = by
+    :: else
+    fi
+}
+
+inline publish(by, epoch) {
+    ok = lead_session == by && lead_epoch == epoch || MISTAKE == 2;
+    if
+    :: ok -> lead_version++; assert(lead_version < VERSIONS)
+    :: else
+    fi
+}
+
+inline assign(o, to, number) {
+    ok = member[o] == to && !dead[member[o]] && (assigned[o] < number || MISTAKE == 4);
+    if
+    :: ok ->
+        assert(number <= NUMBER(lead_epoch, lead_version));
+        assigned[o] = number
+    :: else
+    fi
+}
+
+#ifndef TRACE
 
 /* Each client. */
 byte session[CLIENTS];
@@ -54,8 +111,6 @@ byte targets[CLIENTS * CLIENTS];
 #endif
 #define IS_LEADER (session[c] != 0 && leads[c] != 0)
 
-byte led_by[SESSIONS + 2 * GHOSTS + 1];      /* by leader epoch: the session that led in it */
-
 inline step_down() {
     leads[c] = 0; planned[c] = 0; version[c] = 0; due[c] = 0;
     o = 0;
@@ -68,12 +123,12 @@ inline step_down() {
 
 proctype Client(byte c) {
     byte o;
+    bool ok;
 end:
     do
     :: atomic { session[c] == 0 && (member[c] == 0 || dead[member[c]]) &&
             sessions < SESSIONS ->
-        sessions++; member[c] = sessions; session[c] = sessions;
-        assigned[c] = 0 }
+        sessions++; session[c] = sessions; register(c, sessions); ok = false }
     :: atomic { session[c] != 0 && !dead[session[c]] && deaths < DEATHS ->
         deaths++; dead[session[c]] = true }
     /* The answer to a heartbeat: the plan, or that the session is dead. */
@@ -87,6 +142,7 @@ end:
 
 proctype Leader(byte c) {
     byte o;
+    bool ok;
 end:
     do
     :: atomic { session[c] != 0 && leads[c] == 0 &&
@@ -96,22 +152,15 @@ end:
         :: dead[session[c]] -> ghosts++
         :: else
         fi;
-        lead_session = session[c];
-        if
-        :: MISTAKE != 1 || lead_epoch == 0 -> lead_epoch++; lead_version = 0
-        :: else
-        fi;
-        assert(led_by[lead_epoch] == 0);
-        led_by[lead_epoch] = session[c];
-        leads[c] = lead_epoch }
+        lead(session[c]); leads[c] = lead_epoch; ok = false }
     /* Publish a plan, if other sessions live than the last one was made for. */
     :: atomic { IS_LEADER && due[c] == 0 && LIVING != planned[c] &&
             (MISTAKE != 3 || planned[c] == 0) ->
+        publish(session[c], leads[c]);
         if
-        :: (lead_session != session[c] || lead_epoch != leads[c]) && MISTAKE != 2 ->
-            step_down()
+        :: !ok -> step_down()
         :: else ->
-            planned[c] = LIVING; lead_version++; version[c] = lead_version;
+            planned[c] = LIVING; version[c] = lead_version;
             do
             :: o < CLIENTS && LIVES(o) ->
                 targets[c * CLIENTS + o] = member[o]; due[c] = due[c] | BIT(o); o++
@@ -119,7 +168,8 @@ end:
             :: o == CLIENTS -> break
             od;
             o = 0
-        fi }
+        fi;
+        ok = false }
     /* Write the range of the next client. */
     :: atomic { IS_LEADER && due[c] != 0 ->
         do
@@ -127,13 +177,8 @@ end:
         :: else -> o++
         od;
         due[c] = due[c] & ~BIT(o);
-        if
-        :: (member[o] == targets[c * CLIENTS + o]) && !dead[member[o]] &&
-                (assigned[o] < NUMBER(leads[c], version[c]) || MISTAKE == 4) ->
-            assigned[o] = NUMBER(leads[c], version[c])
-        :: else
-        fi;
-        targets[c * CLIENTS + o] = 0; o = 0 }
+        assign(o, targets[c * CLIENTS + o], NUMBER(leads[c], version[c]));
+        targets[c * CLIENTS + o] = 0; o = 0; ok = false }
     od
 }
 
@@ -164,3 +209,5 @@ init {
         c = 0
     }
 }
+
+#endif

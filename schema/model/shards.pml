@@ -8,7 +8,7 @@
  * stopped trusting itself. Plans are advice, so clients claim what they like here, and
  * release it when they like.
  *
- * With TRACE, `trace.pml` replaces the clients.
+ * With TRACE, `shards_trace.pml` replaces the clients.
  */
 #ifndef CLIENTS
 #define CLIENTS 2

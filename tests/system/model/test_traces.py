@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 
@@ -13,21 +14,37 @@ from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Operator, Simulation, Work
 from tests.support.simulated_group import leader, settle, steady
 from tests.system.model.checker import has_checker, replay
-from tests.system.model.traces import STEPS, Event, Recorder
+from tests.system.model.member_traces import (
+    LEASE_STEPS,
+    PLAN_STEPS,
+    LeaseEvent,
+    LeaseRecorder,
+    PlanEvent,
+    PlanRecorder,
+)
+from tests.system.model.traces import SHARD_STEPS, ShardEvent, ShardRecorder
 
 pytestmark = pytest.mark.skipif(not has_checker(), reason="SPIN isn't installed")
 STREAM = "stream-0"
-KINDS = {"CLAIM", "COMMIT", "RELEASE", "END", "READY", *STEPS}
+KINDS = {"CLAIM", "COMMIT", "RELEASE", "END", "READY", *SHARD_STEPS}
+
+
+class Traces(NamedTuple):
+    """What happened in a run, for each model."""
+
+    shards: ShardRecorder
+    plans: PlanRecorder
+    leases: LeaseRecorder
 
 
 @pytest.fixture(scope="module")
-def recorder() -> Recorder:
-    """Return the trace of a group in which every step of the model happens."""
-    recorders = []
+def traces() -> Traces:
+    """Return the traces of a group in which every step of the models happens."""
+    recorded = []
 
     async def play(sim: Simulation) -> None:
-        recorder = Recorder(sim)
-        recorders.append(recorder)
+        traces = Traces(ShardRecorder(sim), PlanRecorder(sim), LeaseRecorder(sim))
+        recorded.append(traces)
         arn = sim.arn(STREAM)
         await steady(sim)
         low, high = sim.split(STREAM, "shardId-000000000000")
@@ -41,27 +58,40 @@ def recorder() -> Recorder:
         await asyncio.sleep(15)
         await operate(sim, lambda o: pauses.resume(o.context, arn, child))
         await asyncio.sleep(15)
+        sim.processes[-1].leave()
+        await asyncio.sleep(15)
+        traces.leases.finish()
         await operate(sim, lambda o: o.seek(STREAM, Start.TRIM_HORIZON, None))
-        recorder.sought()
-        await settle(sim, 60)
-        recorder.finish()
+        traces.shards.sought()
+        await settle(sim, 4_300)  # the leader prunes the rows of the dead
+        traces.shards.finish()
 
     Simulation(Scenario(members=3, shards=(2,), drift=0.0), 1).run(play)
-    return recorders[0]
+    return recorded[0]
 
 
 async def operate(sim: Simulation, work: Work) -> None:
     await Operator(sim, "operate", work).task
 
 
-def test_each_step_of_a_run_is_a_step_of_the_model(recorder: Recorder) -> None:
-    assert {event.kind for event in recorder.events} == KINDS
-    assert replay(recorder.model()) == ""
+def test_each_step_of_shards_is_a_step_of_the_model(traces: Traces) -> None:
+    assert {event.kind for event in traces.shards.events} == KINDS
+    assert replay(traces.shards.replacing()) == ""
+
+
+def test_each_step_of_leaders_is_a_step_of_the_model(traces: Traces) -> None:
+    assert {event.kind for event in traces.plans.events} == {*PLAN_STEPS}
+    assert replay(traces.plans.replacing()) == ""
+
+
+def test_each_step_of_sessions_is_a_step_of_the_model(traces: Traces) -> None:
+    assert {event.kind for event in traces.leases.events} == {*LEASE_STEPS}
+    assert replay(traces.leases.replacing()) == ""
 
 
 # The kind of an event, a change of its first one that the protocol forbids, and the
 # assertion that finds the change.
-WRONG: dict[str, tuple[str, Callable[[Event], Event], str]] = {
+WRONG: dict[str, tuple[str, Callable[[ShardEvent], ShardEvent], str]] = {
     "a commit in an earlier epoch": (
         "COMMIT",
         lambda e: e._replace(at_epoch=e.at_epoch - 1),
@@ -100,9 +130,89 @@ WRONG: dict[str, tuple[str, Callable[[Event], Event], str]] = {
 }
 
 
+WRONG_PLANS: dict[str, tuple[str, Callable[[PlanEvent], PlanEvent], str]] = {
+    "a leader in place of one that lives": (
+        "DIE",
+        lambda e: e._replace(kind="REGISTER"),
+        "ok",
+    ),
+    "a plan of a former leader": (
+        "PUBLISH",
+        lambda e: e._replace(at_epoch=e.at_epoch - 1),
+        "ok",
+    ),
+    "a member that gets a plan that nobody has published": (
+        "ASSIGN",
+        lambda e: e._replace(at_version=e.at_version + 1),
+        "<=((lead_epoch",
+    ),
+    "a member that goes back to an older plan": (
+        "ASSIGN",
+        lambda e: e._replace(at_epoch=0, at_version=0),
+        "ok",
+    ),
+    "a session in place of one that lives": (
+        "ASSIGN",
+        lambda e: e._replace(kind="REGISTER"),
+        "ok",
+    ),
+    "a leader that keeps the leader epoch": (
+        "LEAD",
+        lambda e: e._replace(epoch=e.epoch - 1),
+        "lead_epoch==epoch",
+    ),
+    "a living member whose row is deleted": (
+        "ASSIGN",
+        lambda e: e._replace(kind="PRUNE"),
+        "ok",
+    ),
+}
+
+
+WRONG_LEASES: dict[str, tuple[str, Callable[[LeaseEvent], LeaseEvent], str]] = {
+    "a client that is marked dead although it sends heartbeats": (
+        "MARK",
+        lambda e: e._replace(of_client=3 - e.by),  # there are three at that time
+        "unchanged[",
+    ),
+    "a client that is marked dead before others have waited": (
+        "LEAVE",
+        lambda e: e._replace(kind="MARK"),
+        "unchanged[",
+    ),
+    "a heartbeat that is stored and was never sent": (
+        "ANSWER",
+        lambda e: e._replace(kind="STORE"),
+        "sent[",
+    ),
+    "an answer to a heartbeat that is not stored": (
+        "STORE",
+        lambda e: e._replace(kind="SEND"),
+        "stored[",
+    ),
+    "a session in place of one that lives": (
+        "SEND",
+        lambda e: e._replace(kind="REGISTER"),
+        "member[o]==0",
+    ),
+}
+
+
 @pytest.mark.parametrize("what", WRONG)
 def test_a_run_that_breaks_the_protocol_is_none_of_the_model(
-    recorder: Recorder, what: str
+    traces: Traces, what: str
 ) -> None:
     kind, change, assertion = WRONG[what]
-    assert assertion in replay(recorder.changed(kind, change))
+    assert assertion in replay(traces.shards.changed(kind, change))
+
+
+@pytest.mark.parametrize("what", WRONG_PLANS)
+def test_a_wrong_plan_is_none_of_the_model(traces: Traces, what: str) -> None:
+    kind, change, assertion = WRONG_PLANS[what]
+    assert assertion in replay(traces.plans.changed(kind, change))
+
+
+@pytest.mark.parametrize("what", WRONG_LEASES)
+def test_a_wrong_heartbeat_is_none_of_the_model(traces: Traces, what: str) -> None:
+    kind, change, assertion = WRONG_LEASES[what]
+    assert assertion in replay(traces.leases.changed(kind, change))

@@ -1,10 +1,10 @@
-"""Turn a run of the simulator into a trace for ``schema/model/shards.pml``."""
+"""Turn a run of the simulator into traces for the models of ``schema/model``."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kinesumer.model.rows import Row
 from kinesumer.ports import Write
@@ -17,11 +17,62 @@ from kinesumer.testing.simulation.simulation import Simulation
 from tests.system.model.checker import DIRECTORY
 
 # The steps of a trace beside the requests that ``shards.pml`` names.
-STEPS = ("CREATE", "SEEK", "SOUGHT", "PAUSE", "RESUME", "DIE", "DELIVER")
+SHARD_STEPS = ("CREATE", "SEEK", "SOUGHT", "PAUSE", "RESUME", "DIE", "DELIVER")
+E = TypeVar("E", bound=Any)  # a NamedTuple, whose fields are arrays of the model
 
 
-class Event(NamedTuple):
-    """A step, and the row after it. The fields are the arrays of the model."""
+class Recorder(Generic[E]):
+    """Records the events of a simulation from its start."""
+
+    model: str  # whose clients the trace replaces
+    steps: tuple[str, ...]
+
+    def __init__(self, sim: Simulation) -> None:
+        self.events: list[E] = []
+        self._checker = sim.checker
+        self._loop = sim.loop
+        self._sessions: list[str] = [""]
+
+    def _number(self, session: object) -> int:
+        if session not in self._sessions:
+            self._sessions.append(str(session))
+        return self._sessions.index(str(session))
+
+    def changed(self, kind: str, change: Callable[[E], E]) -> str:
+        """Return the model with the first event of a kind changed."""
+        events = list(self.events)
+        index = next(n for n, event in enumerate(events) if event.kind == kind)
+        events[index] = change(events[index])
+        return self.replacing(events)
+
+    def replacing(self, events: Sequence[E] = ()) -> str:
+        """Return the model with events, by default the run's, in place of clients."""
+        events = events or self.events
+        macros = {
+            "TRACE": "1",
+            "MISTAKE": "0",
+            "SESSIONS": str(len(self._sessions)),
+            "EVENTS": str(len(events)),
+            **self._macros(),
+        }
+        lines = [f"#define {name} {value}" for name, value in macros.items()]
+        lines.append((DIRECTORY / f"{self.model}.pml").read_text())
+        lines.append(f"mtype = {{{', '.join(self.steps)}}};")
+        lines.append(
+            f"mtype kind[EVENTS] = {{{', '.join(event.kind for event in events)}}};"
+        )
+        fields: tuple[str, ...] = events[0]._fields
+        for field in fields[1:]:
+            values = ", ".join(str(int(getattr(event, field))) for event in events)
+            lines.append(f"int {field}[EVENTS] = {{{values}}};")
+        return "\n".join([*lines, (DIRECTORY / f"{self.model}_trace.pml").read_text()])
+
+    def _macros(self) -> dict[str, str]:
+        raise NotImplementedError
+
+
+class ShardEvent(NamedTuple):
+    """A step, and the shard's row after it. The fields are the arrays of the model."""
 
     kind: str
     of_shard: int
@@ -36,16 +87,15 @@ class Event(NamedTuple):
     is_ready: bool
 
 
-class Recorder:
-    """Records the events of a simulation from its start. It has one stream."""
+class ShardRecorder(Recorder[ShardEvent]):
+    """Records what happens to the shards of one stream."""
+
+    model, steps = "shards", SHARD_STEPS
 
     def __init__(self, sim: Simulation) -> None:
-        self.events: list[Event] = []
-        self._checker = sim.checker
+        super().__init__(sim)
         self._shards: list[ShardTrace] = []
-        self._sessions: list[str] = [""]
         self._times: list[float] = []
-        self._loop = sim.loop
         sim.store.on_write.append(self._written)
 
     def finish(self) -> None:
@@ -114,7 +164,7 @@ class Recorder:
         assert row is not None
         self._times.append(self._loop.real)
         self.events.append(
-            Event(
+            ShardEvent(
                 kind,
                 self._shards.index(trace),
                 self._number(session),
@@ -129,23 +179,7 @@ class Recorder:
             )
         )
 
-    def _number(self, session: str) -> int:
-        if session not in self._sessions:
-            self._sessions.append(session)
-        return self._sessions.index(session)
-
-    def changed(self, kind: str, change: Callable[[Event], Event]) -> str:
-        """Return the model with the first event of a kind changed."""
-        events = list(self.events)
-        index = next(n for n, event in enumerate(events) if event.kind == kind)
-        events[index] = change(events[index])
-        return self._model(events)
-
-    def model(self) -> str:
-        """Return the model with this trace in place of its clients."""
-        return self._model(self.events)
-
-    def _model(self, events: list[Event]) -> str:
+    def _macros(self) -> dict[str, str]:
         ids = [trace.shard_id for trace in self._shards]
         parents = [
             f"(s != {index} || row[{ids.index(parent)}].ended)"
@@ -154,25 +188,11 @@ class Recorder:
             if parent in ids
         ]
         lengths = [f"s == {n} -> {len(t.log)} : (" for n, t in enumerate(self._shards)]
-        macros = {
-            "TRACE": "1",
-            "MISTAKE": "0",
+        return {
             "SHARDS": str(len(ids)),
-            "SESSIONS": str(len(self._sessions)),
-            "EVENTS": str(len(events)),
             "PARENTS_ENDED(s)": f"({' && '.join(parents) or 'true'})",
             "RECORDS_OF(s)": f"({''.join(lengths)}0{')' * len(lengths)})",
         }
-        lines = [f"#define {name} {value}" for name, value in macros.items()]
-        lines.append((DIRECTORY / "shards.pml").read_text())
-        lines.append(f"mtype = {{{', '.join(STEPS)}}};")
-        lines.append(
-            f"mtype kind[EVENTS] = {{{', '.join(event.kind for event in events)}}};"
-        )
-        for field in Event._fields[1:]:
-            values = ", ".join(str(int(getattr(event, field))) for event in events)
-            lines.append(f"int {field}[EVENTS] = {{{values}}};")
-        return "\n".join([*lines, (DIRECTORY / "trace.pml").read_text()])
 
 
 def _kind(write: Write) -> str | None:
