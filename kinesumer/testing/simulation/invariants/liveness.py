@@ -289,6 +289,9 @@ class LivenessMonitor:
             return  # the client gave that session up, but could not store that
         excuses = [p.store.network.last_disturbed_at for p in self.sim.processes]
         excuses.append(process.heartbeat_thread.frozen_until)
+        if process.leaving:
+            # The heartbeats end before the event loop marks the session dead.
+            excuses.append(process.machine.frozen_until)
         if max(excuses) < now - DISTURBANCE_SECONDS:
             self._fail("L11", f"{process.name} is declared dead without cause")
 

@@ -249,3 +249,16 @@ async def test_l16_two_events_that_delay_records_for_long(
 
     monkeypatch.setattr(final_phases, "DISTURBANCES", {"join": cut_off})
     await pair(sim)
+
+
+@settled_group()
+async def test_a_client_that_is_blocked_while_it_leaves_may_be_declared_dead(
+    sim: Simulation, monitor: LivenessMonitor
+) -> None:
+    process = sim.processes[0]
+    process.leaving = True
+    process.heartbeat_thread.kill()
+    process.machine.block(60)
+    await asyncio.sleep(20)
+    [row] = [r for r in sim.store.rows("member#app") if r["sk"] == process.client_id]
+    assert row["dead"]
