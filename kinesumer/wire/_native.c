@@ -761,78 +761,93 @@ static PyObject *iterate(PyObject *self, PyObject *const *given, Py_ssize_t coun
 
 enum { OFFSETS, VALUES, PAIR, TIMES = PAIR * STRINGS, BUFFERS };
 
-/* Append the records to the buffers of Arrow. */
-static int append_columns(const Records *records, Buffer *buffers) {
-    int32_t ends[STRINGS] = {0};
-    for (int part = 0; part < STRINGS; part++) {
-        if (append(&buffers[PAIR * part + OFFSETS], &ends[part], sizeof(int32_t)) < 0) {
-            return -1;
-        }
-    }
+/* Check the index, and add up the sizes of each part. Return how many records miss their
+ * partition keys, or -1. */
+static Py_ssize_t measure(const Records *records, int64_t *sizes) {
+    Py_ssize_t missing = 0;
     for (Py_ssize_t i = records->first; i < records->stop; i++) {
         const Entry *entry = entry_at(records, i);
         for (int part = 0; part < STRINGS; part++) {
-            Buffer *pair = &buffers[PAIR * part];
             Slice string;
             if (find(records, entry, part, &string) < 0) {
                 return -1;
             }
-            ends[part] += (int32_t)string.size;
-            if (append(&pair[VALUES], string.text, string.size) < 0 ||
-                append(&pair[OFFSETS], &ends[part], sizeof(int32_t)) < 0) {
-                return -1;
-            }
-        }
-        int64_t micros = entry->milliseconds * 1000;
-        if (append(&buffers[TIMES], &micros, sizeof(micros)) < 0) {
-            return -1;
+            sizes[part] += string.size;
+            missing += string.text == NULL && part == PARTITION_KEY;
         }
     }
-    return 0;
+    for (int part = 0; part < STRINGS; part++) {
+        if (sizes[part] > INT32_MAX) {
+            return fail("a column of over 2 GiB");
+        }
+    }
+    return missing;
 }
 
-static int misses_key(const Records *records) {
+/* Fill the buffers of Arrow, whose sizes were measured. */
+static void fill(const Records *records, PyObject *const *buffers) {
+    int32_t ends[STRINGS] = {0}, *offsets[STRINGS];
+    char *values[STRINGS];
+    int64_t *times = (int64_t *)PyBytes_AS_STRING(buffers[TIMES]);
+    for (int part = 0; part < STRINGS; part++) {
+        offsets[part] = (int32_t *)PyBytes_AS_STRING(buffers[PAIR * part + OFFSETS]);
+        values[part] = PyBytes_AS_STRING(buffers[PAIR * part + VALUES]);
+        *offsets[part]++ = 0;
+    }
     for (Py_ssize_t i = records->first; i < records->stop; i++) {
-        if (entry_at(records, i)->size[PARTITION_KEY] == MISSING) {
-            return 1;
+        const Entry *entry = entry_at(records, i);
+        for (int part = 0; part < STRINGS; part++) {
+            if (entry->size[part] != MISSING) {
+                memcpy(values[part] + ends[part],
+                       (const char *)records->body.buf + entry->at[part],
+                       entry->size[part]);
+                ends[part] += (int32_t)entry->size[part];
+            }
+            *offsets[part]++ = ends[part];
+        }
+        *times++ = entry->milliseconds * 1000;
+    }
+}
+
+static PyObject *columns_of(const Records *records) {
+    Py_ssize_t count = records->stop - records->first;
+    int64_t sizes[STRINGS] = {0};
+    Py_ssize_t missing = measure(records, sizes);
+    PyObject *made[BUFFERS] = {NULL}, *result = NULL;
+    int failed = missing < 0;
+    for (int i = 0; i < BUFFERS && !failed; i++) {
+        Py_ssize_t size = i == TIMES             ? count * (Py_ssize_t)sizeof(int64_t)
+                          : i % PAIR == OFFSETS ? (count + 1) * (Py_ssize_t)sizeof(int32_t)
+                                                : (Py_ssize_t)sizes[i / PAIR];
+        made[i] = PyBytes_FromStringAndSize(NULL, size);
+        failed = made[i] == NULL;
+    }
+    if (!failed) {
+        fill(records, made);
+        if (missing) {
+            Py_SETREF(made[PAIR * PARTITION_KEY + OFFSETS],
+                      PyBytes_FromStringAndSize("", 0));
+        }
+        result = PyTuple_New(BUFFERS);
+    }
+    for (int i = 0; i < BUFFERS; i++) {
+        if (result != NULL) {
+            PyTuple_SET_ITEM(result, i, made[i]);
+        } else {
+            Py_XDECREF(made[i]);
         }
     }
-    return 0;
+    return result;
 }
 
 static PyObject *columns(PyObject *self, PyObject *const *given, Py_ssize_t count) {
     (void)self;
     Records records;
-    Buffer buffers[BUFFERS] = {{NULL, 0}};
-    PyObject *result = NULL;
     if (!has_arguments(count, 4, "columns") ||
         open_records(&records, given[0], given[1], given[2], given[3]) < 0) {
         return NULL;
     }
-    int failed = 0;
-    for (int i = 0; i < BUFFERS && !failed; i++) {
-        /* The data is most of a page, which need not grow then. */
-        Py_ssize_t capacity = i == PAIR * DATA + VALUES ? records.body.len : 4096;
-        buffers[i].bytes = PyBytes_FromStringAndSize(NULL, capacity);
-        failed = buffers[i].bytes == NULL;
-    }
-    if (!failed && append_columns(&records, buffers) == 0) {
-        if (misses_key(&records)) {
-            buffers[PAIR * PARTITION_KEY + OFFSETS].size = 0;
-        }
-        result = PyTuple_New(BUFFERS);
-    }
-    for (int i = 0; i < BUFFERS && result != NULL; i++) {
-        PyObject *bytes = cut(&buffers[i]);
-        if (bytes == NULL) {
-            Py_CLEAR(result);
-        } else {
-            PyTuple_SET_ITEM(result, i, bytes);
-        }
-    }
-    for (int i = 0; i < BUFFERS; i++) {
-        Py_XDECREF(buffers[i].bytes);
-    }
+    PyObject *result = columns_of(&records);
     release(&records);
     return result;
 }
