@@ -16,6 +16,7 @@ import msgspec
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
+from kinesumer.wire.cbor import new_body
 from kinesumer.wire.records import (
     UNDECODED,
     Buffer,
@@ -57,15 +58,14 @@ class FrameReader:
         self._begin_frame()
 
     def _begin_frame(self) -> None:
-        # Pieces are joined once. A buffer that grows would be copied several times.
-        self._pieces: list[bytes] = []
+        # Its prelude, and then the whole frame, of which some bytes are still missing.
+        self._frame = memoryview(bytearray(PRELUDE_BYTES))
         self.pending_bytes: int = 0  # of a frame that is not complete
-        self._expected_bytes = PRELUDE_BYTES  # of the prelude, then of the whole frame
 
     @property
     def missing_bytes(self) -> int:
         """The bytes that the current frame, or its prelude, still lacks."""
-        return self._expected_bytes - self.pending_bytes
+        return len(self._frame) - self.pending_bytes
 
     def frames(self, data: Buffer) -> Iterator[Frame]:
         """Take the next bytes of the response, and yield the frames they complete.
@@ -76,17 +76,18 @@ class FrameReader:
         while rest:
             part = rest[: self.missing_bytes]
             rest = rest[len(part) :]
-            self._pieces.append(bytes(part))
+            begin = self.pending_bytes
             self.pending_bytes += len(part)
-            if self.pending_bytes < self._expected_bytes:
+            self._frame[begin : self.pending_bytes] = part
+            if self.missing_bytes:
                 return
-            joined = b"".join(self._pieces)
-            if self._expected_bytes == PRELUDE_BYTES:  # every frame is longer
-                self._pieces = [joined]
-                self._expected_bytes = frame_size(joined)
+            complete = self._frame
+            if len(complete) == PRELUDE_BYTES:  # every frame is longer
+                self._frame = memoryview(new_body(frame_size(complete)))
+                self._frame[:PRELUDE_BYTES] = complete
             else:
                 self._begin_frame()
-                yield decode_frame(joined)
+                yield decode_frame(complete)
 
 
 def frame_size(prelude: Buffer) -> int:
