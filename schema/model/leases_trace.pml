@@ -1,6 +1,6 @@
 /*
  * A run of the simulator, in place of the clients of `leases.pml`. Its arrays and
- * parameters come from tests/system/model/traces.py.
+ * parameters come from tests/system/model/member_traces.py.
  *
  * Each event of the trace must be a step of the model. Events are heartbeats' first
  * attempts, the applied writes of members' rows, and the answers to heartbeats. Here each

@@ -31,8 +31,7 @@
 #define COUNT byte
 #define VERSIONS 16
 #else
-#define COUNT int
-#define VERSIONS 1000
+#define COUNT int       /* the trace defines the other one */
 #endif
 #define NUMBER(epoch, version) ((epoch) * VERSIONS + (version))
 

@@ -1,6 +1,6 @@
 /*
  * A run of the simulator, in place of the clients of `plans.pml`. Its arrays and
- * parameters come from tests/system/model/traces.py.
+ * parameters come from tests/system/model/member_traces.py.
  *
  * Each event of the trace must be a step of the model, with the same result. Events are
  * the applied writes of the leader's row and of members' rows, except heartbeats.

@@ -16,6 +16,9 @@ from kinesumer.testing.simulation.simulation import Simulation
 from tests.system.model.traces import Recorder
 
 LEASE_STEPS = ("REGISTER", "SEND", "STORE", "ANSWER", "LEAVE", "MARK")
+# More than the plans of a run. ``plans.pml`` makes one number of a leader epoch and a
+# plan's version.
+VERSIONS = 1_000
 PLAN_STEPS = ("REGISTER", "DIE", "PRUNE", "LEAD", "PUBLISH", "ASSIGN")
 
 
@@ -48,7 +51,6 @@ class PlanRecorder(Recorder[PlanEvent]):
     """Records who leads, and the plans that members get."""
 
     model, steps = "plans", PLAN_STEPS
-    _VERSIONS = 1000  # of ``plans.pml``: a leader epoch's first plan has this number
 
     def __init__(self, sim: Simulation) -> None:
         super().__init__(sim)
@@ -91,12 +93,16 @@ class PlanRecorder(Recorder[PlanEvent]):
                 epoch,
                 version,
                 self._number(member.get("session", "")),
-                own_epoch * self._VERSIONS + own_version,
+                own_epoch * VERSIONS + own_version,
             )
         )
 
     def _macros(self) -> dict[str, str]:
-        return {"CLIENTS": str(len(self._clients)), "GHOSTS": "0"}
+        return {
+            "CLIENTS": str(len(self._clients)),
+            "GHOSTS": "0",
+            "VERSIONS": str(VERSIONS),
+        }
 
 
 def _plan(row: Row) -> tuple[int, int]:

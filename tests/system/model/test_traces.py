@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,12 +17,10 @@ from tests.system.model.checker import has_checker, replay
 from tests.system.model.member_traces import (
     LEASE_STEPS,
     PLAN_STEPS,
-    LeaseEvent,
     LeaseRecorder,
-    PlanEvent,
     PlanRecorder,
 )
-from tests.system.model.traces import SHARD_STEPS, ShardEvent, ShardRecorder
+from tests.system.model.traces import SHARD_STEPS, Recorder, ShardRecorder
 
 pytestmark = pytest.mark.skipif(not has_checker(), reason="SPIN isn't installed")
 STREAM = "stream-0"
@@ -74,24 +72,22 @@ async def operate(sim: Simulation, work: Work) -> None:
     await Operator(sim, "operate", work).task
 
 
-def test_each_step_of_shards_is_a_step_of_the_model(traces: Traces) -> None:
-    assert {event.kind for event in traces.shards.events} == KINDS
-    assert replay(traces.shards.replacing()) == ""
-
-
-def test_each_step_of_leaders_is_a_step_of_the_model(traces: Traces) -> None:
-    assert {event.kind for event in traces.plans.events} == {*PLAN_STEPS}
-    assert replay(traces.plans.replacing()) == ""
-
-
-def test_each_step_of_sessions_is_a_step_of_the_model(traces: Traces) -> None:
-    assert {event.kind for event in traces.leases.events} == {*LEASE_STEPS}
-    assert replay(traces.leases.replacing()) == ""
+@pytest.mark.parametrize(
+    ("model", "kinds"),
+    [("shards", KINDS), ("plans", {*PLAN_STEPS}), ("leases", {*LEASE_STEPS})],
+)
+def test_each_step_of_a_run_is_a_step_of_the_model(
+    traces: Traces, model: str, kinds: set[str]
+) -> None:
+    recorder: Recorder[Any] = getattr(traces, model)
+    assert {event.kind for event in recorder.events} == kinds
+    assert replay(recorder.replacing()) == ""
 
 
 # The kind of an event, a change of its first one that the protocol forbids, and the
 # assertion that finds the change.
-WRONG: dict[str, tuple[str, Callable[[ShardEvent], ShardEvent], str]] = {
+Wrong = dict[str, tuple[str, Callable[[Any], Any], str]]
+WRONG_SHARDS: Wrong = {
     "a commit in an earlier epoch": (
         "COMMIT",
         lambda e: e._replace(at_epoch=e.at_epoch - 1),
@@ -130,7 +126,7 @@ WRONG: dict[str, tuple[str, Callable[[ShardEvent], ShardEvent], str]] = {
 }
 
 
-WRONG_PLANS: dict[str, tuple[str, Callable[[PlanEvent], PlanEvent], str]] = {
+WRONG_PLANS: Wrong = {
     "a leader in place of one that lives": (
         "DIE",
         lambda e: e._replace(kind="REGISTER"),
@@ -169,7 +165,7 @@ WRONG_PLANS: dict[str, tuple[str, Callable[[PlanEvent], PlanEvent], str]] = {
 }
 
 
-WRONG_LEASES: dict[str, tuple[str, Callable[[LeaseEvent], LeaseEvent], str]] = {
+WRONG_LEASES: Wrong = {
     "a client that is marked dead although it sends heartbeats": (
         "MARK",
         lambda e: e._replace(of_client=3 - e.by),  # there are three at that time
@@ -198,21 +194,15 @@ WRONG_LEASES: dict[str, tuple[str, Callable[[LeaseEvent], LeaseEvent], str]] = {
 }
 
 
-@pytest.mark.parametrize("what", WRONG)
+WRONG = {"shards": WRONG_SHARDS, "plans": WRONG_PLANS, "leases": WRONG_LEASES}
+
+
+@pytest.mark.parametrize(
+    ("model", "what"), [(model, what) for model in WRONG for what in WRONG[model]]
+)
 def test_a_run_that_breaks_the_protocol_is_none_of_the_model(
-    traces: Traces, what: str
+    traces: Traces, model: str, what: str
 ) -> None:
-    kind, change, assertion = WRONG[what]
-    assert assertion in replay(traces.shards.changed(kind, change))
-
-
-@pytest.mark.parametrize("what", WRONG_PLANS)
-def test_a_wrong_plan_is_none_of_the_model(traces: Traces, what: str) -> None:
-    kind, change, assertion = WRONG_PLANS[what]
-    assert assertion in replay(traces.plans.changed(kind, change))
-
-
-@pytest.mark.parametrize("what", WRONG_LEASES)
-def test_a_wrong_heartbeat_is_none_of_the_model(traces: Traces, what: str) -> None:
-    kind, change, assertion = WRONG_LEASES[what]
-    assert assertion in replay(traces.leases.changed(kind, change))
+    kind, change, assertion = WRONG[model][what]
+    recorder: Recorder[Any] = getattr(traces, model)
+    assert assertion in replay(recorder.changed(kind, change))
