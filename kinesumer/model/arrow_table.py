@@ -40,21 +40,19 @@ def value_table(metadata: Mapping[str, pa.Array], values: Sequence[object]) -> p
 
 
 def record_columns(records: Sequence[Any]) -> dict[str, pa.Array]:
-    """Return the columns of the records' metadata and data, as ``to_arrow()`` does."""
+    """Return the records' columns that differ from record to record."""
     import pyarrow as pa
 
     columns = (
-        ("stream", "stream", pa.string()),
-        ("shard", "shard_id", pa.string()),
-        ("sequence_number", "sequence_number", pa.string()),
-        ("sub_sequence_number", "sub_sequence_number", pa.int64()),
-        ("partition_key", "partition_key", pa.string()),
-        ("arrived_at", "arrived_at", pa.timestamp("us", "UTC")),
-        ("data", "data", pa.binary()),
+        ("sequence_number", pa.string()),
+        ("sub_sequence_number", pa.int64()),
+        ("partition_key", pa.string()),
+        ("arrived_at", pa.timestamp("us", "UTC")),
+        ("data", pa.binary()),
     )
     return {
-        name: pa.array([getattr(each, field) for each in records], type_)
-        for name, field, type_ in columns
+        name: pa.array([getattr(each, name) for each in records], type_)
+        for name, type_ in columns
     }
 
 

@@ -65,10 +65,10 @@ class Batch(Generic[T_co]):
         Raises ConfigurationError if pyarrow isn't installed, and errors of pyarrow if
         the values of a field do not fit one column.
         """
-        return table_of(self.records, self._arrays())
+        return table_of(self.records, self._arrays(), self.stream, self.shard_id)
 
     def _arrays(self) -> dict[str, pa.Array]:
-        return arrays_of(self.records, self.stream, self.shard_id)
+        return arrays_of(self.records)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -146,7 +146,7 @@ class ColumnBatch(Batch[T_co]):
         The table of records that are not decoded shares the memory of the arrays.
         """
         if self._table is None:
-            self._table = table_of(self.records, self._arrays())
+            self._table = super().to_arrow()
         return self._table
 
     def to_polars(self) -> polars.DataFrame:

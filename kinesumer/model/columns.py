@@ -14,41 +14,43 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def arrays_of(
-    records: Sequence[Record[Any]], stream: str, shard_id: str
-) -> dict[str, pa.Array]:
-    """Return the columns of a batch's metadata and data, in the order of a table.
+def arrays_of(records: Sequence[Record[Any]]) -> dict[str, pa.Array]:
+    """Return the columns that differ from record to record, in the order of a table.
 
     Raises ConfigurationError if pyarrow isn't installed.
     """
     require_arrow("to_arrow()")
     if not isinstance(records, PackedRecords):
         return record_columns(records)
-    arrow, count, found = _pyarrow(), len(records), packed_columns(records)
-
-    def repeated(text: str) -> pa.Array:
-        return arrow.repeat(arrow.scalar(text, arrow.string()), count)
-
+    found = packed_columns(records)
     return {
-        "stream": repeated(stream),
-        "shard": repeated(shard_id),
         "sequence_number": found.pop("sequence_number"),
-        "sub_sequence_number": arrow.nulls(count, "int64"),
+        "sub_sequence_number": _pyarrow().nulls(len(records), "int64"),
         **found,
     }
 
 
 def table_of(
-    records: Sequence[Record[Any]], arrays: Mapping[str, pa.Array]
+    records: Sequence[Record[Any]],
+    arrays: Mapping[str, pa.Array],
+    stream: str,
+    shard_id: str,
 ) -> pa.Table:
-    """Return a table of the arrays. Decoded values replace the data.
+    """Return a table of the arrays and the shard. Decoded values replace the data.
 
     Raises errors of pyarrow for values that do not fit a column.
     """
+    arrow, count = _pyarrow(), len(records)
+
+    def repeated(text: str) -> pa.Array:
+        return arrow.repeat(arrow.scalar(text, arrow.string()), count)
+
+    columns = {"stream": repeated(stream), "shard": repeated(shard_id), **arrays}
     values = decoded_values(records)
     if values is None:
-        return _pyarrow().table(dict(arrays))
-    return value_table({n: arrays[n] for n in arrays if n != "data"}, values)
+        return arrow.table(columns)
+    del columns["data"]
+    return value_table(columns, values)
 
 
 def packed_columns(records: PackedRecords) -> dict[str, pa.Array]:
