@@ -6,12 +6,14 @@ if TYPE_CHECKING:
     from kinesumer.testing.embedded_aws.server import EmbeddedAws, background
     from kinesumer.testing.kinesis.limits import UNTHROTTLED, Limits
     from kinesumer.testing.kinesis.requests import AwsError
+    from kinesumer.testing.table_streams.settings import TableStreamSettings
     from kinesumer.testing.values import batch, record
 else:
     _MODULES = {
         "AwsError": "kinesis.requests",
         "EmbeddedAws": "embedded_aws.server",
         "Limits": "kinesis.limits",
+        "TableStreamSettings": "table_streams.settings",
         "UNTHROTTLED": "kinesis.limits",
         "background": "embedded_aws.server",
         "batch": "values",
@@ -32,6 +34,7 @@ __all__ = [
     "AwsError",
     "EmbeddedAws",
     "Limits",
+    "TableStreamSettings",
     "background",
     "batch",
     "record",

@@ -7,16 +7,23 @@ import math
 import re
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from kinesumer.aws.dynamodb_calls import row_of
+from kinesumer.testing.embedded_aws.table_changes import (
+    StreamSpecification,
+    TableChanges,
+    described_tables,
+    take_specification,
+)
 from kinesumer.testing.kinesis.requests import AwsError, invalid_request
+from kinesumer.testing.kinesis.service import Caller
 from kinesumer.testing.kinesis.subscription import Subscription
-from kinesumer.wire.reports import row_bytes
+from kinesumer.testing.table_streams.changes import Item, item_bytes
 
-Item = dict[str, dict[str, Any]]  # in DynamoDB's JSON
+if TYPE_CHECKING:
+    from kinesumer.testing.embedded_aws.moto_tables import Handler
 
 
 class Units(NamedTuple):
@@ -47,11 +54,6 @@ def write_units(old: Item | None, new: Item | None, index_keys: list[str]) -> fl
     return float(units)
 
 
-def item_bytes(item: Item) -> int:
-    """Return an item's size as DynamoDB counts it."""
-    return row_bytes(row_of(item))
-
-
 _TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _TABLE_RULE = (
     "Invalid table/index name. Table/index names must be between 3 and 255 characters "
@@ -78,12 +80,13 @@ class DynamoDB:
     One thread runs all requests. The event loop serves Kinesis meanwhile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changes: TableChanges) -> None:
         # Not on the thread: moto imports boto3, whose modules import each other. If two
         # threads import such modules at once, one of them gets a module without names.
         from kinesumer.testing.embedded_aws.moto_tables import tables
 
         self._tables = tables()
+        self._changes = changes
         self._thread = ThreadPoolExecutor(1, "kinesumer-dynamodb")
 
     def submit(
@@ -91,6 +94,10 @@ class DynamoDB:
     ) -> Future[Answer]:
         """Execute a request on the thread, after the requests submitted before."""
         return self._thread.submit(self._call, account, region, operation, body)
+
+    def submit_expiry(self, origin: Caller, table: str, now: float) -> Future[int]:
+        """Delete the expired items of a table on the thread. Return their number."""
+        return self._thread.submit(self._expire, origin, table, now)
 
     def close(self) -> None:
         """Stop the thread when all submitted requests are done."""
@@ -103,14 +110,21 @@ class DynamoDB:
             request["TableName"] = request["TableName"].rpartition("/")[2]
         if "TableName" in request and not _TABLE.fullmatch(str(request["TableName"])):
             return error_answer(invalid_request(_TABLE_RULE))
+        try:
+            specification = take_specification(operation, request)
+        except AwsError as error:
+            return error_answer(error)
         handler = self._tables(account, region, request)
         measured = _Measured(handler.dynamodb_backend, operation, request)
         try:
-            result = handler.perform(operation)
+            result = self._perform(handler, operation, specification)
         except AwsError as error:
             return error_answer(error)
         except Exception as error:
             return _failure(error, measured.units({}))
+        finally:
+            # A request that fails may have changed items before.
+            self._changes.append(Caller(account, region), handler.changes())
         units = measured.units(result)
         result.pop("ConsumedCapacity", None)
         if request.get("ReturnConsumedCapacity", "NONE") != "NONE":
@@ -119,6 +133,34 @@ class DynamoDB:
                 "CapacityUnits": units.read + units.write,
             }
         return Answer(200, handler.encode(result), units)
+
+    def _perform(
+        self,
+        handler: Handler,
+        operation: str,
+        specification: StreamSpecification | None,
+    ) -> dict[str, Any]:
+        """Execute an operation. Change and describe the stream of its table, too."""
+        result = handler.perform(operation)
+        for table in described_tables(result):
+            if specification is not None:
+                self._changes.specify(table, specification)
+                is_on = specification.stream_enabled
+                handler.record_writes(table["TableName"], is_on=is_on)
+            if operation == "DeleteTable":
+                self._changes.delete_table(table)
+            self._changes.describe(table)
+        return result
+
+    def _expire(self, origin: Caller, table: str, now: float) -> int:
+        handler = self._tables(origin.account, origin.region, {})
+        handler.delete_expired(table, now)
+        changes = [
+            (name, change._replace(is_expiry=True))
+            for name, change in handler.changes()
+        ]
+        self._changes.append(origin, changes)
+        return len(changes)
 
 
 # The part of a KeyConditionExpression that compares the partition key.

@@ -38,6 +38,7 @@ KeyProblem = Literal[
     "KMSOptInRequired",
     "KMSThrottlingException",
 ]
+TABLE_STREAMS = "dynamodbstreams"  # the service of tables' streams
 _READING = ("expired_iterator", "empty_page", "no_iterator")
 PUSHED_EVENT = "SubscribeToShardEvent"  # the operation of an event that is sent
 _WITH_KEY = ("GetRecords", "PutRecord", "PutRecords", PUSHED_EVENT)
@@ -49,7 +50,7 @@ class Call(NamedTuple):
 
     service: str
     operation: str
-    resource: str = "*"  # the ARN of the stream, table or role
+    resource: str = "*"  # the ARN of the stream, table, table's stream or role
     shard: str | None = None
     account: str = ""
     caller: str = ""
@@ -60,13 +61,22 @@ class Call(NamedTuple):
     @property
     def action(self) -> str:
         """The action's name in IAM policies."""
-        return f"{self.service}:{self.operation}"
+        service = "dynamodb" if self.service == TABLE_STREAMS else self.service
+        return f"{service}:{self.operation}"
+
+    @property
+    def resource_name(self) -> str:
+        """The name of the stream, table, consumer or role."""
+        if self.service == TABLE_STREAMS and "/" in self.resource:
+            return self.resource.split("/")[1]  # table/NAME/stream/LABEL
+        return self.resource.rpartition("/")[2]
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A failure of all calls that match every pattern.
 
-    ``resource`` is a pattern of ARNs, or the name at the end of an ARN. ``user_agent``
+    ``service`` is ``kinesis``, ``dynamodb``, ``dynamodbstreams`` or ``sts``.
+    ``resource`` is a pattern of ARNs, or a stream's or table's name. ``user_agent``
     and ``content_type`` are parts of the headers. The fault ends after ``count`` calls
     or after ``seconds``. Without these, it lasts until it is removed.
     """
@@ -97,11 +107,13 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         elif (self.kind in _PUSHING) != (call.operation == PUSHED_EVENT):
             return False
         operation = call.operation.removesuffix("Event")
-        name = call.resource.rpartition("/")[2]
         return (
             fnmatchcase(call.service, self.service)
             and fnmatchcase(operation, self.operation)
-            and (self.resource == name or fnmatchcase(call.resource, self.resource))
+            and (
+                self.resource == call.resource_name
+                or fnmatchcase(call.resource, self.resource)
+            )
             and fnmatchcase(call.shard or "", self.shard)
             and fnmatchcase(call.account, self.account)
             and fnmatchcase(call.access_key, self.access_key)

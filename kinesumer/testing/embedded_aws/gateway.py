@@ -16,7 +16,7 @@ from aiohttp import web
 from kinesumer.runtime.partitions import is_region
 from kinesumer.testing.embedded_aws import dynamodb, identity
 from kinesumer.testing.embedded_aws.dynamodb import Answer
-from kinesumer.testing.embedded_aws.faults import Call, Fault
+from kinesumer.testing.embedded_aws.faults import TABLE_STREAMS, Call, Fault
 from kinesumer.testing.embedded_aws.identity import Credentials, Identities
 from kinesumer.testing.embedded_aws.pushing import KEY_TEXT, ConnectionAborted, Pushes
 from kinesumer.testing.embedded_aws.state import ServiceState
@@ -33,6 +33,7 @@ from kinesumer.testing.kinesis.requests import (
 )
 from kinesumer.testing.kinesis.service import Caller, decode
 from kinesumer.testing.kinesis.subscription import Subscription, without_iterator
+from kinesumer.testing.table_streams import requests as table_streams
 from kinesumer.wire.cbor import CONTENT_TYPE as CBOR_TYPE
 from kinesumer.wire.cbor import Milliseconds, compiled, encode
 
@@ -46,6 +47,7 @@ _KEY_ACTIONS = {
 _CONTENT_TYPES = {
     "kinesis": "application/x-amz-json-1.1",
     "dynamodb": "application/x-amz-json-1.0",
+    TABLE_STREAMS: "application/x-amz-json-1.0",
     "sts": "text/xml",
 }
 _SHARD_OPERATIONS = ("GetRecords", "GetShardIterator", "PutRecord", "PutRecords")
@@ -57,7 +59,7 @@ class _Exchange(NamedTuple):
     http: Request
     call: Call
     caller: Credentials
-    request: AnyRequest | None
+    request: AnyRequest | table_streams.AnyRequest | None
     keys: list[str]  # the partition keys of the rows that it concerns
 
 
@@ -124,7 +126,8 @@ class Gateway:
                 "InvalidSignatureException",
                 f"Credential should be scoped to a valid region, not {http.region!r}.",
             )
-        state, request, shard = self._state, None, None
+        state, shard = self._state, None
+        request: AnyRequest | table_streams.AnyRequest | None = None
         keys: list[str] = []
         # Decode the body before the permission is checked, since it names the resource.
         with state.lock:
@@ -141,6 +144,10 @@ class Gateway:
                 body = to_json(http.body) if is_cbor else http.body
                 request = decode(call.operation, body)
                 resource, shard = state.kinesis.target(request, origin)
+            elif call.service == TABLE_STREAMS:
+                asked = table_streams.decode(call.operation, http.body)
+                request = asked
+                resource, shard = state.table_streams.target(asked)
             elif call.service == "dynamodb":
                 body_of_table = dynamodb.parse(http.body)
                 keys = dynamodb.partition_keys(body_of_table)
@@ -169,7 +176,9 @@ class Gateway:
                 action = _KEY_ACTIONS[call.operation]
                 _authorize(state.identities, exchange, action, key)
         # With a limit of 0, the page has no records, but still an iterator and the lag.
-        if "empty_page" in kinds and isinstance(exchange.request, GetRecords):
+        if "empty_page" in kinds and isinstance(
+            exchange.request, GetRecords | table_streams.GetRecords
+        ):
             exchange.request.limit = 0
         answer = await self._serve(exchange)
         if "no_iterator" in kinds:
@@ -189,6 +198,9 @@ class Gateway:
                 answer = identity.handle_sts(state.identities, caller, http.form, now)
                 return Answer(200, answer)
             origin = Caller(caller.account, http.region)
+            if isinstance(exchange.request, table_streams.AnyRequest):
+                found = state.table_streams.call(exchange.request, origin, now)
+                return Answer(200, msgspec.json.encode(found))
             result = state.kinesis.call(operation, exchange.request, origin, now)
         if isinstance(result, Subscription):
             return Answer(200, b"", subscription=result)
@@ -240,7 +252,7 @@ def _raise_fault(call: Call, faults: list[Fault]) -> None:
             raise AwsError(fault.code, f"{fault.code} (a fault on demand)")
         if fault.kind == "error":
             code = "InternalFailureException"
-            if call.service == "dynamodb":
+            if call.service in ("dynamodb", TABLE_STREAMS):
                 code = "InternalServerError"
             raise AwsError(code, "Internal server error (a fault on demand)", 500)
         if fault.kind == "key":
@@ -253,7 +265,9 @@ def _raise_fault(call: Call, faults: list[Fault]) -> None:
 
 def _throttled(call: Call) -> AwsError:
     message = f"Rate exceeded for {call.resource} (a fault on demand)"
-    if call.service == "sts":
+    if call.service == TABLE_STREAMS and call.operation == "GetRecords":
+        return limit_exceeded(message)
+    if call.service in ("sts", TABLE_STREAMS):
         return AwsError("ThrottlingException", message)
     if call.service == "kinesis" and call.operation not in _SHARD_OPERATIONS:
         return limit_exceeded(message)
@@ -264,7 +278,7 @@ def _error_answer(service: str, error: AwsError) -> Answer:
     if service == "sts":
         status, body = identity.sts_error(error)
         return Answer(status, body, error=error.code)
-    if service == "dynamodb":
+    if service in ("dynamodb", TABLE_STREAMS):
         return dynamodb.error_answer(error)
     body = msgspec.json.encode({"__type": error.code, "message": error.message})
     return Answer(error.status, body, error=error.code)
@@ -273,7 +287,11 @@ def _error_answer(service: str, error: AwsError) -> Answer:
 # --- the requests' format -------------------------------------------------------------
 
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/[^/,]*/([^/,]*)/")
-_SERVICES = {"Kinesis_20131202": "kinesis", "DynamoDB_20120810": "dynamodb"}
+_SERVICES = {
+    "Kinesis_20131202": "kinesis",
+    "DynamoDB_20120810": "dynamodb",
+    "DynamoDBStreams_20120810": TABLE_STREAMS,
+}
 
 
 class Request(NamedTuple):

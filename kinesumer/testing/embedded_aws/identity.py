@@ -19,6 +19,7 @@ from kinesumer.testing.kinesis.requests import (
 )
 
 DEFAULT_ACCOUNT = "000000000000"
+DEFAULT_REGION = "us-east-1"
 WEB_IDENTITY = "AssumeRoleWithWebIdentity"
 ACCOUNT = re.compile("[0-9]{12}")
 EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)

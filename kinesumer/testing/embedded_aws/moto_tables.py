@@ -10,18 +10,22 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from operator import eq, le, lt
-from typing import Any
+from typing import Any, NamedTuple
 
 from moto.core.base_backend import BackendDict
 from moto.core.utils import camelcase_to_underscores, method_names_from_class
 from moto.dynamodb import comparisons
 from moto.dynamodb.models import DynamoDBBackend
 from moto.dynamodb.models.dynamo_type import Item
+from moto.dynamodb.models.table import Table
 from moto.dynamodb.models.utilities import DynamoJsonEncoder
 from moto.dynamodb.responses import DynamoHandler
 
 from kinesumer.runtime.partitions import all_regions, partition_of
-from kinesumer.testing.kinesis.requests import AwsError
+from kinesumer.testing.embedded_aws.table_changes import described_tables
+from kinesumer.testing.kinesis.requests import AwsError, invalid_request, not_found
+from kinesumer.testing.table_streams.changes import Change
+from kinesumer.testing.table_streams.changes import Item as PlainItem
 
 _OPERATIONS = frozenset(
     name
@@ -79,11 +83,68 @@ def tables() -> Callable[[str, str, dict[str, Any]], Handler]:
         additional_regions=all_regions(),
     )
     ids: dict[str, str] = {}
+    writes = Writes()
 
     def handler(account: str, region: str, request: dict[str, Any]) -> Handler:
-        return Handler(backends[account][region], ids, account, region, request)
+        backend = backends[account][region]
+        return Handler(backend, ids, writes, account, region, request)
 
     return handler
+
+
+class _Written(NamedTuple):
+    """An item that a request wrote, as it was before."""
+
+    table: str
+    keys: PlainItem
+    old: PlainItem | None
+
+
+class Writes:
+    """The items that the request in progress has written, in order."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], _Written] = {}
+
+    def add(self, table: Table, old: Item | None, new: Item | None) -> None:
+        """Note a write of an item, unless the request wrote the item before.
+
+        UpdateItem creates an item in two steps, and a transaction that fails restores
+        its items. What counts is therefore the item before and after the request.
+        """
+        before = _plain_item(old)
+        item = before or _plain_item(new) or {}
+        keys = {name: item[name] for name in table.table_key_attrs}
+        key = (table.name, json.dumps(keys))
+        self._first.setdefault(key, _Written(table.name, keys, before))
+
+    def take(self) -> list[_Written]:
+        """Return the written items, and forget them."""
+        written = list(self._first.values())
+        self._first.clear()
+        return written
+
+
+class _Recorder:
+    """Notes the writes to a table. moto takes it for the open shard of a stream."""
+
+    def __init__(self, table: Table, writes: Writes) -> None:
+        self._table, self._writes = table, writes
+
+    def __deepcopy__(self, _: object) -> _Recorder:
+        # moto copies a table before a transaction, and restores it after a failure.
+        return self
+
+    def add(self, old: Item | None, new: Item | None) -> None:
+        """Note a write, of which moto passes the item before and after."""
+        self._writes.add(self._table, old, new)
+
+
+def _plain_item(item: Item | None) -> PlainItem | None:
+    if item is None:
+        return None
+    plain: PlainItem = json.loads(Handler.encode(item.to_json()["Attributes"]))
+    return plain
 
 
 class Handler(DynamoHandler):
@@ -98,12 +159,13 @@ class Handler(DynamoHandler):
         self,
         backend: DynamoDBBackend,
         ids: dict[str, str],
+        writes: Writes,
         account: str,
         region: str,
         request: dict[str, Any],
     ) -> None:
         super().__init__()
-        self._backend, self._ids = backend, ids
+        self._backend, self._ids, self._writes = backend, ids, writes
         self.current_account, self.region = account, region
         self.partition = partition_of(region)
         self.body = self.params = request
@@ -126,10 +188,39 @@ class Handler(DynamoHandler):
             )
         _spell_out(self.body.get("Expected", {}))
         result: dict[str, Any] = getattr(self, name)().result or {}
-        for part in ("Table", "TableDescription"):
-            if part in result:
-                self._identify(result[part])
+        for table in described_tables(result):
+            self._identify(table)
         return result
+
+    def record_writes(self, name: str, *, is_on: bool) -> None:
+        """Note the writes to a table from now on, or no longer."""
+        table: Any = self._backend.get_table(name)
+        table.stream_shard = _Recorder(table, self._writes) if is_on else None
+
+    def changes(self) -> list[tuple[str, Change]]:
+        """Return what this request changed, each item with the name of its table."""
+        changes = []
+        for name, keys, old in self._writes.take():
+            new = _plain_item(self._backend.get_item(name, keys))
+            changes.append((name, Change(keys, old, new)))
+        return changes
+
+    def delete_expired(self, name: str, now: float) -> None:
+        """Delete the items of a table whose time to live has ended.
+
+        Their attribute is a number of seconds since 1970. DynamoDB ignores values of
+        another type. Raise AwsError if there is no such table, or no time to live.
+        """
+        table = self._backend.tables.get(name)
+        if table is None:
+            raise not_found(f"Requested resource not found: Table: {name} not found")
+        if table.ttl["TimeToLiveStatus"] != "ENABLED":
+            raise invalid_request(f"TimeToLive is disabled on table {name}")
+        attribute = table.ttl["AttributeName"]
+        for item in table.all_items():
+            value = item.attrs.get(attribute)
+            if value is not None and value.type == "N" and float(value.value) <= now:
+                table.delete_item(item.hash_key, item.range_key)
 
     def _identify(self, table: dict[str, Any]) -> None:
         # moto lacks the TableId, by which clients notice that a table was recreated.

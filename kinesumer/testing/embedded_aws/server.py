@@ -22,12 +22,14 @@ from kinesumer.testing.embedded_aws.faults import Fault, Kind
 from kinesumer.testing.embedded_aws.gateway import Gateway
 from kinesumer.testing.embedded_aws.identity import (
     DEFAULT_ACCOUNT,
+    DEFAULT_REGION,
     Credentials,
     Role,
     Rule,
     read_policy,
 )
 from kinesumer.testing.embedded_aws.state import Control, RequestLog, ServiceState
+from kinesumer.testing.embedded_aws.table_stream_control import TableStreamControl
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.kinesis.operations import (
     record_kib,
@@ -35,9 +37,9 @@ from kinesumer.testing.kinesis.operations import (
 )
 from kinesumer.testing.kinesis.service import Caller, stream_arn
 from kinesumer.testing.kinesis.streams import BY_KEY, Stream
+from kinesumer.testing.table_streams.settings import TableStreamSettings
 from kinesumer.wire.rows import DEFINITION
 
-DEFAULT_REGION = "us-east-1"
 # Iterations of the event loop after which the server knows an accepted connection.
 ACCEPTING_TURNS = 3
 
@@ -45,6 +47,7 @@ ACCEPTING_TURNS = 3
 class EmbeddedAws:
     """Kinesis, DynamoDB and STS on one endpoint, as an async context manager.
 
+    DynamoDB includes DynamoDB Streams, whose shards ``table_streams`` controls.
     The server runs until the context ends. The table of the state store exists from the
     start, under the name ``table``, unless that is None. All public methods may be
     called from any thread, and rate limits don't apply to them.
@@ -58,13 +61,16 @@ class EmbeddedAws:
         limits: Limits | None = None,
         seed: int = 0,
         table: str | None = STATE_STORE,
+        table_stream_settings: TableStreamSettings | None = None,
     ) -> None:
         self.port: int = port
         if find_spec("moto") is None:
             raise ConfigurationError(
                 "the embedded AWS needs moto: pip install 'kinesumer[local]'"
             )
-        self._state = ServiceState(limits or Limits(), seed)
+        settings = table_stream_settings or TableStreamSettings()
+        self._state = ServiceState(limits or Limits(), settings, seed)
+        self.table_streams: TableStreamControl = TableStreamControl(self._state)
         self._control = Control(self, self._state)
         self._gateway = Gateway(self._state)
         self._runner: web.ServerRunner | None = None

@@ -18,8 +18,12 @@ from kinesumer.errors import KinesumerError
 from kinesumer.testing.embedded_aws.dynamodb import DynamoDB, Units
 from kinesumer.testing.embedded_aws.faults import Call, Faults
 from kinesumer.testing.embedded_aws.identity import Identities
+from kinesumer.testing.embedded_aws.table_changes import TableChanges
 from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.kinesis.requests import AwsError
 from kinesumer.testing.kinesis.service import Kinesis
+from kinesumer.testing.table_streams.service import TableStreams
+from kinesumer.testing.table_streams.settings import TableStreamSettings
 
 # Greatest number of requests in ``latest``. The counters include older requests, too.
 MAX_ENTRIES = 20_000
@@ -132,14 +136,19 @@ class ServiceState:
     use any attribute except ``dynamodb`` and ``clock``.
     """
 
-    def __init__(self, limits: Limits, seed: int) -> None:
+    def __init__(
+        self, limits: Limits, stream_settings: TableStreamSettings, seed: int
+    ) -> None:
         self.lock: threading.RLock = threading.RLock()
         self.clock: AdjustableClock = AdjustableClock()
         self.identities: Identities = Identities(lambda: uuid.uuid4().hex)
         self.faults: Faults = Faults(random.Random(seed))
         self.journal: RequestLog = RequestLog()
         self.kinesis: Kinesis = Kinesis(limits)
-        self.dynamodb: DynamoDB = DynamoDB()
+        self.table_streams: TableStreams = TableStreams(stream_settings)
+        self.dynamodb: DynamoDB = DynamoDB(
+            TableChanges(self.table_streams, self.lock, self.clock.now)
+        )
 
 
 # --- control over HTTP ---------------------------------------------------------------
@@ -148,7 +157,8 @@ class ServiceState:
 class Control:
     """Serves ``/_kinesumer/…``, without authentication, only on 127.0.0.1.
 
-    A POST request has the arguments of a method of ``EmbeddedAws`` as JSON.
+    A POST request has the arguments of a method of ``EmbeddedAws`` as JSON. Those that
+    change a table's shards return the open ones.
 
     | path | GET | POST | DELETE |
     |---|---|---|---|
@@ -160,6 +170,9 @@ class Control:
     | ``keys`` | | ``replace_keys()``; returns the new ones | |
     | ``roles`` | | ``create_role()``; returns its ARN | |
     | ``clock`` | the services' time | ``advance()`` | |
+    | ``table-rollovers`` | | ``table_streams.roll_over()`` | |
+    | ``table-splits`` | | ``table_streams.split()`` | |
+    | ``table-expiries`` | | ``table_streams.delete_expired_items()`` | |
     """
 
     PREFIX: ClassVar[str] = "/_kinesumer/"
@@ -181,6 +194,11 @@ class Control:
             ("POST", "roles"): lambda **role: {"arn": aws.create_role(**role).arn},
             ("GET", "clock"): lambda: {"now": clock.now()},
             ("POST", "clock"): aws.advance,
+            ("POST", "table-rollovers"): _naming_shards(aws.table_streams.roll_over),
+            ("POST", "table-splits"): _naming_shards(aws.table_streams.split),
+            ("POST", "table-expiries"): lambda **which: {
+                "deleted": aws.table_streams.delete_expired_items(**which)
+            },
         }
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
@@ -195,8 +213,18 @@ class Control:
         try:
             arguments = msgspec.json.decode(body, type=dict[str, Any])
             return _response(HTTPStatus.OK, serve(**arguments) or {})
-        except (KinesumerError, msgspec.MsgspecError, ValueError, TypeError) as error:
+        except (
+            AwsError,
+            KinesumerError,
+            msgspec.MsgspecError,
+            ValueError,
+            TypeError,
+        ) as error:
             return _response(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+
+
+def _naming_shards(change: Callable[..., list[str]]) -> Callable[..., dict[str, Any]]:
+    return lambda **which: {"open": change(**which)}
 
 
 def _requests(journal: RequestLog) -> dict[str, Any]:

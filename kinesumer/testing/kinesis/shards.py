@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from hashlib import md5
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from kinesumer.model.positions import number_order
 from kinesumer.model.streams import Shard as Description
 from kinesumer.testing.kinesis.limits import Bucket, Limits
+from kinesumer.testing.kinesis.record_log import RecordLog
 
 
 class StoredRecord(msgspec.Struct, rename="pascal", omit_defaults=True, gc=False):
@@ -29,9 +27,13 @@ class StoredRecord(msgspec.Struct, rename="pascal", omit_defaults=True, gc=False
         key = self.partition_key
         return len(self.data) + (len(key.encode()) if key else 0)
 
+    def forget(self) -> None:
+        """Free the record's data."""
+        self.data = b""
 
-class Shard:
-    """A shard. Its log keeps expired records, so that indexes stay valid."""
+
+class Shard(RecordLog[StoredRecord]):
+    """A shard and its records."""
 
     def __init__(
         self,
@@ -41,13 +43,11 @@ class Shard:
         created_at: float,
         limits: Limits,
     ) -> None:
+        super().__init__()
         self.shard = description
         self.index = index
         self.first_number = first_number
         self.created_at = created_at
-        self.log: list[StoredRecord] = []
-        # The number of expired records. They are the first ones in the log.
-        self.trimmed: int = 0
         self.children: list[Shard] = []
         self.closed_at: float | None = None
         # Functions to call when the log grows, or when the shard or the stream ends.
@@ -90,48 +90,11 @@ class Shard:
         self.write_records.spend(1)
         return False
 
-    def place_after(self, sequence_number: str) -> int:
-        """Return the index of the first record after a sequence number."""
-        return bisect_right(self.log, number_order(sequence_number), key=_record_order)
-
-    def place_at(self, sequence_number: str) -> int:
-        """Return the index of the first record at or after a sequence number."""
-        return bisect_left(self.log, number_order(sequence_number), key=_record_order)
-
-    def place_since(self, timestamp: float) -> int:
-        """Return the index of the first record that arrived at or after a time."""
-        return bisect_left(self.log, timestamp, key=attrgetter("arrived_at"))
-
-    def expire(self, before: float) -> None:
-        """Expire the records that arrived before a time, and free their data."""
-        log = self.log
-        while self.trimmed < len(log) and log[self.trimmed].arrived_at < before:
-            log[self.trimmed].data = b""
-            self.trimmed += 1
-
-    def page(self, start: int, records: int, most_bytes: float) -> tuple[int, int]:
-        """Return where the page that begins at an index ends, and its size in bytes.
-
-        The page has up to ``records`` records and up to ``most_bytes`` bytes. If the
-        first record is larger than that, the page has only this record.
-        """
-        size = 0
-        for index, record in enumerate(self.log[start : start + records], start):
-            following = size + record.size
-            if following > most_bytes and index > start:
-                return index, size
-            size = following
-        return min(len(self.log), start + records), size
-
     def millis_behind(self, start: int, end: int, now: float) -> int:
         """Return how far the page between two indexes is behind, in milliseconds."""
         if end == len(self.log):
             return 0
         return max(0, round((now - self.log[max(end - 1, start)].arrived_at) * 1000))
-
-
-def _record_order(record: StoredRecord) -> tuple[int, str]:
-    return number_order(record.sequence_number)
 
 
 def child_description(child: Shard) -> dict[str, Any]:

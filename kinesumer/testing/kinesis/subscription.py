@@ -179,8 +179,10 @@ def event_frame(payload: bytes) -> bytes:
 def without_iterator(body: bytes) -> bytes:
     """Return a response or an event that names neither a next place nor children."""
     answer = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    names = ("Records", "MillisBehindLatest")
-    return msgspec.json.encode({name: answer[name] for name in names})
+    names = ("NextShardIterator", "ContinuationSequenceNumber", "ChildShards")
+    return msgspec.json.encode(
+        {name: value for name, value in answer.items() if name not in names}
+    )
 
 
 def without_continuation(frame: bytes) -> bytes:
