@@ -20,6 +20,7 @@ def kinesumer_aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedAws]:
     The environment variables of AWS's SDKs point to it while the test runs, whatever
     they were before. ``kinesumer_aws.create_stream("orders", shards=2)`` and
     ``kinesumer_aws.put("orders", b"data", "key")`` create a stream and put a record.
+    DynamoDB includes the streams of its tables.
     """
     from kinesumer.testing.embedded_aws.server import EmbeddedAws, background
 

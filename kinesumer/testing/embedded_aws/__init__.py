@@ -1,4 +1,4 @@
 """Serve Kinesis, DynamoDB and STS on one local endpoint, for tests and demos.
 
-This needs the extra ``kinesumer[local]``.
+DynamoDB includes the streams of its tables. This needs the extra ``kinesumer[local]``.
 """

@@ -11,6 +11,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.ops.cli.options import CommonOptions, command
 from kinesumer.testing.embedded_aws.server import EmbeddedAws, serve
 from kinesumer.testing.kinesis.requests import AwsError
+from kinesumer.testing.table_streams.settings import HOUR_SECONDS, TableStreamSettings
 
 STREAM = re.compile("([a-zA-Z0-9_.-]{1,128})(?::([1-9][0-9]{0,4}))?")
 
@@ -29,15 +30,37 @@ STREAM = re.compile("([a-zA-Z0-9_.-]{1,128})(?::([1-9][0-9]{0,4}))?")
     multiple=True,
     help="A stream to create, with one shard unless a number is given. Repeatable.",
 )
-async def local(_: CommonOptions, port: int, streams: tuple[str, ...]) -> None:
-    """Serve Kinesis, DynamoDB and STS on 127.0.0.1 until Ctrl-C.
+@click.option(
+    "--table-partitions",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    help="The partitions of each table with a stream. Default: 1.",
+)
+@click.option(
+    "--table-rollover-seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=4 * HOUR_SECONDS,
+    help="How long a shard of a table's stream is open, before its child takes the "
+    "changes. Default: 14400, as in AWS.",
+)
+async def local(
+    _: CommonOptions,
+    port: int,
+    streams: tuple[str, ...],
+    table_partitions: int,
+    table_rollover_seconds: float,
+) -> None:
+    """Serve Kinesis, DynamoDB with its streams, and STS on 127.0.0.1 until Ctrl-C.
 
     Prints the environment variables that point AWS SDKs in another shell to this
     server. The state store's table exists from the start, under its default name. An
     account has up to 10,000 open shards, as in AWS's largest regions. All data is lost
     when the command ends. Needs another extra: pip install 'kinesumer[cli,local]'.
     """
-    aws = EmbeddedAws(port=port)
+    settings = TableStreamSettings(
+        partitions=table_partitions, rollover_seconds=table_rollover_seconds
+    )
+    aws = EmbeddedAws(port=port, table_stream_settings=settings)
     for text in streams:
         match = STREAM.fullmatch(text)
         if match is None:

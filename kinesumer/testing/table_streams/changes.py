@@ -113,13 +113,13 @@ def _attribute_bytes(attribute: Mapping[str, Any]) -> int:
         case "N":
             return _number_bytes(value)
         case "B":
-            return len(b64decode(value))
+            return _binary_bytes(value)
         case "SS":
             return sum(map(_text_bytes, value))
         case "NS":
             return sum(map(_number_bytes, value))
         case "BS":
-            return sum(len(b64decode(part)) for part in value)
+            return sum(map(_binary_bytes, value))
         case "L":
             return 3 + sum(1 + _attribute_bytes(inner) for inner in value)
         case "M":
@@ -132,7 +132,15 @@ def _text_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _number_bytes(text: str) -> int:
+def _binary_bytes(value: str | bytes) -> int:
+    # In what moto returns, it is not always base64.
+    return len(b64decode(value) if isinstance(value, str) else value)
+
+
+def _number_bytes(number: object) -> int:
     """Return a byte for every two significant digits, and one more."""
-    digits = text.partition("e")[0].partition("E")[0].strip("-+").replace(".", "")
+    # moto also stores sets of numbers that aren't texts.
+    digits = (
+        str(number).partition("e")[0].partition("E")[0].strip("-+").replace(".", "")
+    )
     return (len(digits.strip("0")) + 1) // 2 + 1
