@@ -8,7 +8,7 @@ import sys
 import click
 
 from kinesumer.errors import ConfigurationError
-from kinesumer.ops.cli.options import CommonOptions, command
+from kinesumer.ops.cli.options import CommonOptions, FiniteFloat, command
 from kinesumer.testing.embedded_aws.server import EmbeddedAws, serve
 from kinesumer.testing.kinesis.requests import AwsError
 from kinesumer.testing.table_streams.settings import HOUR_SECONDS, TableStreamSettings
@@ -38,7 +38,7 @@ STREAM = re.compile("([a-zA-Z0-9_.-]{1,128})(?::([1-9][0-9]{0,4}))?")
 )
 @click.option(
     "--table-rollover-seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteFloat(0, min_open=True),
     default=4 * HOUR_SECONDS,
     help="How long a shard of a table's stream is open, before its child takes the "
     "changes. Default: 14400, as in AWS.",

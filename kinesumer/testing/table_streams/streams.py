@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -87,7 +87,7 @@ class TableStream:
             HASH_KEYS * i // settings.partitions for i in range(settings.partitions + 1)
         ]
         for first, end in itertools.pairwise(bounds):
-            self._add(Partition(first, end - 1), now, None)
+            self.open.append(self._add(Partition(first, end - 1), now, None))
         self._rolls_over_at: float = now + settings.rollover_seconds
 
     @property
@@ -192,16 +192,16 @@ class TableStream:
         )
         self.shards[shard.shard_id] = shard
         insort(self._ids, shard.shard_id)
-        insort(self.open, shard, key=_first_hash)
         return shard
 
     def _succeed(
         self, shard: TableShard, partitions: list[Partition], now: float
     ) -> None:
-        """Close a shard, and open a child for each partition."""
+        """Close a shard, and open a child for each partition, in their order."""
         shard.close(now)
-        self.open.remove(shard)
         shard.children += [self._add(each, now, shard) for each in partitions]
+        place = bisect_left(self.open, shard.first_hash, key=_first_hash)
+        self.open[place : place + 1] = shard.children
 
     def _expire(self, before: float) -> None:
         for shard in list(self.shards.values()):

@@ -38,9 +38,17 @@ async def test_tests(kinesumer_aws: EmbeddedAws, page: str, name: str) -> None:
 
 async def test_the_unit_tests_of_a_handler() -> None:
     names: dict[str, Any] = {}
-    await evaluated(snippet("docs/testing.md", "kinesumer.testing"), names)
+    await evaluated(snippet("docs/testing.md", "import batch, record"), names)
     await names["test_an_order_is_handled"]()
     names["test_a_batch_has_one_shard"]()
+
+
+async def test_the_stream_of_a_table(kinesumer_aws: EmbeddedAws) -> None:
+    names: dict[str, Any] = {}
+    await evaluated(snippet("docs/testing.md", "create_table("), names)
+    test = names["test_shards_of_a_table_roll_over_and_split"]
+    await asyncio.to_thread(test, kinesumer_aws)
+    assert len(kinesumer_aws.table_streams.open_shards("customers")) == 3
 
 
 async def test_faults(aws: EmbeddedAws) -> None:

@@ -291,3 +291,72 @@ def test_a_users_test_gets_an_embedded_aws(tmp_path: Path) -> None:
         check=False,
     )
     assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+CUSTOMERS = {
+    "TableName": "customers",
+    "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+    "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+    "BillingMode": "PAY_PER_REQUEST",
+    "StreamSpecification": {"StreamEnabled": True, "StreamViewType": "KEYS_ONLY"},
+}
+
+
+async def test_shards_of_a_tables_stream_roll_over_and_split(
+    aws: EmbeddedAws, ask: Ask, dynamodb: Any
+) -> None:
+    await dynamodb.create_table(**CUSTOMERS)
+    table = {"table": "customers"}
+    (first,) = aws.table_streams.open_shards("customers")
+    status, rolled = await ask("POST", "table-rollovers", table)
+    assert (status, len(rolled["open"])) == (200, 1)
+    assert rolled["open"] != [first]
+    _, split = await ask(
+        "POST", "table-splits", table | {"shard_id": rolled["open"][0]}
+    )
+    assert split["open"] == aws.table_streams.open_shards("customers")
+    assert len(split["open"]) == 2
+    status, answer = await ask("POST", "table-splits", table | {"shard_id": first})
+    assert (status, "closed" in answer["error"]) == (400, True)
+    status, answer = await ask("POST", "table-rollovers", {"table": "absent"})
+    assert (status, "absent" in answer["error"]) == (400, True)
+
+
+async def test_expired_items_of_a_table_are_deleted(ask: Ask, dynamodb: Any) -> None:
+    await dynamodb.create_table(**CUSTOMERS)
+    table = {"table": "customers"}
+    status, answer = await ask("POST", "table-expiries", table)
+    assert (status, "TimeToLive" in answer["error"]) == (400, True)
+    await dynamodb.update_time_to_live(
+        TableName="customers",
+        TimeToLiveSpecification={"Enabled": True, "AttributeName": "until"},
+    )
+    item = {"id": {"S": "a"}, "until": {"N": "1"}}
+    await dynamodb.put_item(TableName="customers", Item=item)
+    assert await ask("POST", "table-expiries", table) == (200, {"deleted": 1})
+
+
+def test_the_command_shortens_rollovers_and_gives_tables_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: list[EmbeddedAws] = []
+
+    async def serve(aws: EmbeddedAws, _: object) -> None:
+        served.append(aws)
+
+    monkeypatch.setattr("kinesumer.testing.embedded_aws.command.serve", serve)
+    arguments = ["--table-partitions=3", "--table-rollover-seconds=2.5"]
+    assert CliRunner().invoke(cli, ["local", *arguments]).exit_code == 0
+    assert CliRunner().invoke(cli, ["local"]).exit_code == 0
+    chosen, default = (aws.table_streams.settings for aws in served)
+    assert (chosen.partitions, chosen.rollover_seconds) == (3, 2.5)
+    assert (default.partitions, default.rollover_seconds) == (1, 14_400)
+
+
+@pytest.mark.parametrize(
+    "option", ["--table-partitions=0", "--table-rollover-seconds=inf"]
+)
+def test_the_command_refuses_settings_that_make_no_sense(option: str) -> None:
+    result = CliRunner().invoke(cli, ["local", option])
+    assert result.exit_code == 2
+    assert option.partition("=")[0] in result.stderr

@@ -148,7 +148,8 @@ def test_streams_are_listed_in_pages_and_by_table(service: Service) -> None:
 def test_shards_are_listed_in_pages() -> None:
     service = Service(TableStreamSettings(partitions=250))
     arn = service.enable()
-    found, after = [], {}
+    found: list[str] = []
+    after: dict[str, str] = {}
     while True:
         page = service.call("DescribeStream", StreamArn=arn, **after)[
             "StreamDescription"
