@@ -28,8 +28,6 @@ from kinesumer.testing.table_streams.shards import (
 )
 
 EXPIRY_SECONDS = 1.0  # all shards are searched for expired records so often
-# Odd, so that no two of 2**32 serial numbers have the same product.
-_SCATTER = 0x9E3779B1
 _first_hash = attrgetter("first_hash")
 
 
@@ -181,9 +179,9 @@ class TableStream:
         self, partition: Partition, now: float, parent: TableShard | None
     ) -> TableShard:
         self._serial += 1
-        scattered = self._serial * _SCATTER % 2**32
         shard = TableShard(
-            f"shardId-{round(now * 1000):020d}-{scattered:08x}",
+            # Ids are in the order of creation, as the time in AWS's ids suggests.
+            f"shardId-{round(now * 1000):020d}-{self._serial:08x}",
             partition,
             parent.shard_id if parent else None,
             self.numbers.take(),
