@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -78,7 +78,7 @@ class TableStream:
         self.shards: dict[str, TableShard] = {}
         # Open shards by first hash key.
         self.open: list[TableShard] = []
-        self._ids: list[str] = []  # of all shards, sorted
+        self._ids: list[str] = []  # of all shards, in the order of their creation
         self._serial = 0
         self._expired_at = now
         bounds = [
@@ -156,8 +156,8 @@ class TableStream:
         shard = self.shards.get(shard_id)
         if shard is None:
             raise not_found(
-                f"Requested resource not found: Shard: {shard_id} in Stream: "
-                f"{self.arn} not found"
+                "Requested resource not found: Shard does not exist: "
+                f"{shard_id} in {self.arn}"
             )
         return shard
 
@@ -189,7 +189,7 @@ class TableStream:
             self.settings,
         )
         self.shards[shard.shard_id] = shard
-        insort(self._ids, shard.shard_id)
+        self._ids.append(shard.shard_id)
         return shard
 
     def _succeed(
@@ -206,7 +206,7 @@ class TableStream:
             shard.expire(before)
             if shard.closed_at is not None and shard.closed_at < before:
                 del self.shards[shard.shard_id]
-        self._ids = sorted(self.shards)
+        self._ids = list(self.shards)
 
     # --- records ---------------------------------------------------------------------
 

@@ -161,7 +161,7 @@ def test_only_an_open_shard_can_be_split() -> None:
     stream.roll_over(START)
     with pytest.raises(AwsError, match="closed"):
         stream.split(parent.shard_id, START)
-    with pytest.raises(AwsError, match="not found"):
+    with pytest.raises(AwsError, match="does not exist"):
         stream.split("shardId-00000000000000000000-00000000", START)
 
 
