@@ -296,6 +296,25 @@ async def test_a_write_that_fails_has_no_record(
     assert await changes(streams, aws) == []
 
 
+@pytest.mark.parametrize("exists", [False, True])
+async def test_an_update_that_fails_halfway_changes_nothing(
+    aws: EmbeddedAws, dynamodb: Any, streams: Any, exists: bool
+) -> None:
+    await create(dynamodb)
+    if exists:
+        await dynamodb.put_item(TableName="orders", Item=item(n={"N": "1"}))
+    update = dynamodb.update_item(
+        TableName="orders",
+        Key=item(),
+        UpdateExpression="SET n = :n, large = :text",
+        ExpressionAttributeValues={":n": {"N": "2"}, ":text": {"S": "x" * 410_000}},
+    )
+    assert (await refused(update)).code == "ValidationException"
+    found = await dynamodb.get_item(TableName="orders", Key=item())
+    assert found.get("Item") == (item(n={"N": "1"}) if exists else None)
+    assert await changes(streams, aws) == [("INSERT", "a")] * exists
+
+
 async def test_a_statement_in_partiql_has_a_record(
     aws: EmbeddedAws, dynamodb: Any, streams: Any
 ) -> None:
