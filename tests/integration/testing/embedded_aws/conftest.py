@@ -109,6 +109,12 @@ async def dynamodb(aws: EmbeddedAws, connect: Callable[..., Awaitable[Any]]) -> 
     return await connect("dynamodb")
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def streams(aws: EmbeddedAws, connect: Callable[..., Awaitable[Any]]) -> Any:
+    """Return a DynamoDB Streams client of the default account."""
+    return await connect("dynamodbstreams")
+
+
 class Refused(NamedTuple):
     """The code, message and HTTP status of an error response."""
 

@@ -49,9 +49,13 @@ class Service:
             item = {"id": {"S": key}}
             self.streams.append(TABLE, Change(item, None, item), self.now)
 
+    def describe(self, arn: str, **parameters: Any) -> dict[str, Any]:
+        answer = self.call("DescribeStream", StreamArn=arn, **parameters)
+        description: dict[str, Any] = answer["StreamDescription"]
+        return description
+
     def shards(self) -> list[dict[str, Any]]:
-        found = self.call("DescribeStream", StreamArn=self.arn())
-        shards: list[dict[str, Any]] = found["StreamDescription"]["Shards"]
+        shards: list[dict[str, Any]] = self.describe(self.arn())["Shards"]
         return shards
 
     def iterator(self, kind: str, shard: str | None = None, **place: Any) -> str:
@@ -91,12 +95,7 @@ def test_a_stream_that_is_enabled_again_is_another_one(service: Service) -> None
     assert first != second
     names = [each["StreamArn"] for each in service.call("ListStreams")["Streams"]]
     assert sorted(names) == sorted([first, second])
-    statuses = {
-        arn: service.call("DescribeStream", StreamArn=arn)["StreamDescription"][
-            "StreamStatus"
-        ]
-        for arn in names
-    }
+    statuses = {arn: service.describe(arn)["StreamStatus"] for arn in names}
     assert statuses == {first: "DISABLED", second: "ENABLED"}
 
 
@@ -126,8 +125,7 @@ def test_the_stream_of_a_deleted_table_stays_readable(service: Service) -> None:
     arn = service.arn()
     service.streams.delete_table(TABLE, service.now)
     assert service.streams.description(TABLE) == {}
-    found = service.call("DescribeStream", StreamArn=arn)["StreamDescription"]
-    assert found["StreamStatus"] == "DISABLED"
+    assert service.describe(arn)["StreamStatus"] == "DISABLED"
 
 
 def test_streams_are_listed_in_pages_and_by_table(service: Service) -> None:
@@ -151,9 +149,7 @@ def test_shards_are_listed_in_pages() -> None:
     found: list[str] = []
     after: dict[str, str] = {}
     while True:
-        page = service.call("DescribeStream", StreamArn=arn, **after)[
-            "StreamDescription"
-        ]
+        page = service.describe(arn, **after)
         assert len(page["Shards"]) <= 100
         found += [shard["ShardId"] for shard in page["Shards"]]
         if "LastEvaluatedShardId" not in page:
@@ -168,8 +164,7 @@ def test_a_filter_selects_the_children_of_a_shard(service: Service) -> None:
     stream.split(parent["ShardId"], service.now)
     stream.roll_over(service.now)
     chosen = {"Type": "CHILD_SHARDS", "ShardId": parent["ShardId"]}
-    found = service.call("DescribeStream", StreamArn=service.arn(), ShardFilter=chosen)
-    children = found["StreamDescription"]["Shards"]
+    children = service.describe(service.arn(), ShardFilter=chosen)["Shards"]
     assert len(children) == 2
     assert {each["ParentShardId"] for each in children} == {parent["ShardId"]}
     assert len(service.shards()) == 5
@@ -288,7 +283,7 @@ def test_an_iterator_expires_after_a_quarter_of_an_hour(service: Service) -> Non
 
 def test_what_does_not_exist_is_not_found(service: Service) -> None:
     with refusal("ResourceNotFoundException"):
-        service.call("DescribeStream", StreamArn=f"{TABLE}/stream/2026")
+        service.describe(f"{TABLE}/stream/2026")
     with refusal("ResourceNotFoundException"):
         service.iterator("LATEST", GONE_SHARD)
     with refusal("ValidationException"):
@@ -333,7 +328,7 @@ def test_pages_are_limited_by_records_and_bytes(service: Service) -> None:
     with refusal("LimitExceededException"):
         service.read(first["NextShardIterator"], Limit=1001)
     with refusal("ValidationException"):
-        service.call("DescribeStream", StreamArn=service.arn(), Limit=101)
+        service.describe(service.arn(), Limit=101)
 
 
 def test_a_page_has_at_most_a_megabyte(service: Service) -> None:
