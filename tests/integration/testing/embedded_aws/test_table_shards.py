@@ -1,4 +1,4 @@
-"""Test shards of tables' streams, and who may read them, with AWS's client."""
+"""Test shards of tables' streams, faults, and permissions to read them, with AWS's client."""
 
 from __future__ import annotations
 
