@@ -1,4 +1,4 @@
-"""Test shards of tables' streams, faults, and permissions to read them, with AWS's client."""
+"""Test the shards of tables' streams, their faults and permissions, over HTTP."""
 
 from __future__ import annotations
 
