@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from kinesumer import dead_letters as dead_letters
     from kinesumer import schemas as schemas
     from kinesumer import testing as testing
+    from kinesumer.app import App, Depends
     from kinesumer.aws.dynamodb import StateTable, create_table
     from kinesumer.client import Kinesumer
     from kinesumer.config import Config
@@ -54,10 +55,12 @@ else:
     _SUBPACKAGES = ("blocking", "dead_letters", "schemas", "testing")
     # All other names are errors.
     _MODULES = {
+        "App": "app",
         "AssignedShard": "model.owned",
         "Batch": "model.batches",
         "ColumnBatch": "model.batches",
         "Config": "config",
+        "Depends": "app",
         "Fence": "model.records",
         "Handler": "handlers",
         "Kinesumer": "client",
@@ -99,6 +102,7 @@ else:
 
 __all__ = [
     "AccessDeniedError",
+    "App",
     "AssignedShard",
     "Batch",
     "ClientIdInUseError",
@@ -111,6 +115,7 @@ __all__ = [
     "DataLossError",
     "DeadLetterNotStoredError",
     "DecodeError",
+    "Depends",
     "FatalError",
     "Fence",
     "GroupBusyError",
