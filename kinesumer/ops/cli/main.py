@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from kinesumer.errors import ConfigurationError, CredentialsError, KinesumerError
+from kinesumer.ops.cli.log_format import logs_json
 from kinesumer.runtime.extras import package_version
 from kinesumer.runtime.text import escape_unprintable
 
@@ -25,6 +26,7 @@ from kinesumer.runtime.text import escape_unprintable
 COMMANDS = {
     "init": ("group_changes", "Create or verify the state store's table."),
     "consume": ("consume", "Write records of streams to standard output."),
+    "run": ("run", "Run an application, in one or several processes."),
     "status": ("status", "Show which client consumes what, and the lag."),
     "apps": ("status", "List every app of a table."),
     "health": ("status", "Check for a probe that one client is alive."),
@@ -123,7 +125,7 @@ class LazyGroup(click.Group):
                 text = one_line(error)
                 if isinstance(error, ConfigurationError):
                     text = with_options(text, self._options(ctx))
-                click.echo(f"error: {text}", err=True)
+                tell_error(text)
             is_wrong_use = isinstance(error, ConfigurationError)
             is_wrong_use &= not isinstance(error, CredentialsError)
             shown = click.UsageError if is_wrong_use else click.ClickException
@@ -167,6 +169,14 @@ def with_options(text: str, options: Mapping[str, str]) -> str:
     return _ARGUMENT.sub(replaced, text)
 
 
+def tell_error(text: str) -> None:
+    """Print an error on standard error, as JSON if lines are logged so."""
+    if logs_json():
+        logging.getLogger("kinesumer").critical("%s", text)
+    else:
+        click.echo(f"error: {text}", err=True)
+
+
 def one_line(error: Exception) -> str:
     """Return an error's text as one line."""
     text = escape_unprintable(" ".join(str(error).split()))
@@ -187,6 +197,8 @@ def one_line(error: Exception) -> str:
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
     default="WARNING",
     show_default=True,
+    envvar="KINESUMER_LOG_LEVEL",
+    show_envvar=True,
     help="The lowest level that the library logs to standard error.",
 )
 @click.version_option(package_version("kinesumer"))

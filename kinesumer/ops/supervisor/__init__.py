@@ -1,0 +1,1 @@
+"""What ``kinesumer run`` runs: an application, in this process or in several."""
