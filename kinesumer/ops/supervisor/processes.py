@@ -102,11 +102,11 @@ class Supervisor:
         supervision = self._supervision
         async with self._signals(), self._watching():
             await self._carry_out(supervision.begin(self._clock.now()))
-            while supervision.exit_status is None:
+            while (status := supervision.exit_status()) is None:
                 await self._carry_out(self._decide(await self._next_event()))
         if supervision.failure:
             log.error("%s: the application ends", supervision.failure)
-        return supervision.exit_status
+        return status
 
     def reports(self) -> list[Report]:
         """Return what is known of each process. Any thread may call it."""
@@ -139,7 +139,7 @@ class Supervisor:
 
     async def _next_event(self) -> Event | None:
         """Return the next event, or None if it is time to call ``on_time()``."""
-        wake_at = self._supervision.wake_at
+        wake_at = self._supervision.wake_at()
         seconds = None if wake_at is None else max(0.0, wake_at - self._clock.now())
         with suppress(TimeoutError):
             return await asyncio.wait_for(self._events.get(), seconds)

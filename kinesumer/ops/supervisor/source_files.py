@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 # Short beside the time in which a process starts.
@@ -45,7 +45,7 @@ def changed(before: Scan, after: Scan) -> list[Path]:
     )
 
 
-async def changes(root: Path) -> AsyncIterator[list[Path]]:
+async def changes(root: Path) -> AsyncGenerator[list[Path], None]:
     """Yield the files that have changed, each time that some have."""
     before = await asyncio.to_thread(scan, root)
     while True:

@@ -96,19 +96,17 @@ class Supervision:
         self._stopping: int | None = None
         self._is_killing = False
 
-    @property
     def exit_status(self) -> int | None:
-        """The supervisor's exit status when all is over, and None before."""
-        if any(self._running()):
+        """Return the supervisor's exit status when all is over, and None before."""
+        if any(isinstance(phase, Running) for phase in self.phases.values()):
             return None
         if self._stopping is not None:
             return self._stopping
         is_over = all(isinstance(phase, Ended) for phase in self.phases.values())
         return 0 if is_over and not self._reloads else None
 
-    @property
     def wake_at(self) -> float | None:
-        """The time at which ``on_time()`` should be called next."""
+        """Return the time at which ``on_time()`` is to be called next."""
         if self._stopping is not None:
             return None
         waits = [p.until for p in self.phases.values() if isinstance(p, Waiting)]

@@ -115,14 +115,14 @@ def _imported(name: str) -> ModuleType:
 
 def _apps_of(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, App)]
-    return f" (it has the app {', '.join(names)})" if names else ""
+    return f" (its apps: {', '.join(names)})" if names else ""
 
 
 def _check_function(text: str, found: object) -> None:
     if isinstance(found, type) or not callable(found):
         raise ConfigurationError(
-            f"{text} is a {type(found).__name__}: it must be a kinesumer.App, or a "
-            "function that takes a client"
+            f"{text} has the type {type(found).__name__}: it must be a kinesumer.App, "
+            "or a function that takes a client"
         )
     try:
         inspect.signature(found).bind(None)
