@@ -89,6 +89,13 @@ class Worker:
         self._reading.join()
         return self.printed()
 
+    def terminate(self) -> list[str]:
+        """Send SIGTERM, wait until the worker ends, and return its remaining lines."""
+        self._process.terminate()
+        self._process.wait(PATIENCE_SECONDS)
+        self._reading.join()
+        return self.printed()
+
     def printed(self) -> list[str]:
         """Return the lines that are left of what the worker printed."""
         return [self._lines.get() for _ in range(self._lines.qsize())]

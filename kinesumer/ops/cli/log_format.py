@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from datetime import UTC, datetime
 from typing import Any
-
-import msgspec
 
 TEXT = "%(asctime)s %(levelname)s %(message)s"
 # What a log record has besides the fields that its caller adds.
@@ -39,11 +38,11 @@ class JsonFormatter(logging.Formatter):
         fields |= {name: value for name, value in added.items() if name not in fields}
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(fields, enc_hook=str).decode(errors="replace")
+        return json.dumps(fields, default=str)
 
 
 def set_format(kind: str, process: int | None) -> None:
-    """Format all lines of the root logger's handlers as ``text`` or ``json``.
+    """Format the lines that the command logs as ``text`` or ``json``.
 
     Each line tells the index of its process, if there are several.
     """
@@ -53,11 +52,16 @@ def set_format(kind: str, process: int | None) -> None:
     )
     if kind == "json":
         formatter = JsonFormatter(**({} if process is None else {"process": process}))
-    for handler in logging.getLogger().handlers:
+    for handler in _handlers():
         handler.setFormatter(formatter)
 
 
 def logs_json() -> bool:
     """Return whether lines are logged as JSON."""
-    handlers = logging.getLogger().handlers
-    return any(isinstance(handler.formatter, JsonFormatter) for handler in handlers)
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in _handlers())
+
+
+def _handlers() -> list[logging.Handler]:
+    """Return the handler that the command has made, and leave those of others out."""
+    found = logging.getLogger().handlers
+    return [handler for handler in found if type(handler) is logging.StreamHandler]
