@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -34,8 +34,27 @@ def running(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]
     All that it prints must have been read by then.
     """
     program = [sys.executable, str(EXAMPLES / command[0]), *command[1:]]
+    with _ending_well(program, ROOT, environment) as process:
+        yield process
+
+
+@contextmanager
+def running_app(
+    folder: str, target: str, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Do the same with an example that ``kinesumer run`` starts in its folder."""
+    program = [sys.executable, "-m", "kinesumer.ops.cli", "run", target]
+    with _ending_well(program, EXAMPLES / folder, environment) as process:
+        yield process
+
+
+@contextmanager
+def _ending_well(
+    program: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         program,
+        cwd=folder,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

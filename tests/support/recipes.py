@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import yaml
 
 from tests.support.crowd import EXAMPLES
+from tests.support.ports import free_port
 
 FOLDER = EXAMPLES / "deploying"
-PROGRAM = str(FOLDER / "consumer.py")
 SERVICE = FOLDER / "billing@.service"
 
 
@@ -45,19 +45,37 @@ def pod(kind: str, name: str) -> Recipe:
     probes = [
         container[f"{what}Probe"] for what in ("startup", "liveness", "readiness")
     ]
-    started, alive, ready = (probe["exec"]["command"] for probe in probes)
-    assert started == alive
+    given |= _on_this_machine(given)
+    started, alive, ready = (_probe(probe, given) for probe in probes)
+    assert started in (alive, ready)
     hook = container.get("lifecycle", {}).get("preStop", {}).get("exec", {})
     return Recipe(
         name,
-        _program(container["command"]),
+        container["command"],
         given,
         alive,
         ready,
-        min(probe["timeoutSeconds"] for probe in probes),
+        min(probe.get("timeoutSeconds", float("inf")) for probe in probes),
         hook.get("command", []),
         spec["spec"]["terminationGracePeriodSeconds"],
     )
+
+
+def _on_this_machine(given: dict[str, str]) -> dict[str, str]:
+    """Return the variables that differ here: all pods share the ports."""
+    here = {"KINESUMER_HOST": "127.0.0.1", "KINESUMER_HEALTH_PORT": str(free_port())}
+    return {name: value for name, value in here.items() if name in given}
+
+
+def _probe(probe: dict[str, Any], given: dict[str, str]) -> list[str]:
+    """Return a command that does the same as a probe of Kubernetes."""
+    if "exec" in probe:
+        command: list[str] = probe["exec"]["command"]
+        return command
+    assert probe["httpGet"]["port"] == "health"
+    place = f"127.0.0.1:{given['KINESUMER_HEALTH_PORT']}{probe['httpGet']['path']}"
+    get = f"import urllib.request; urllib.request.urlopen('http://{place}')"
+    return [sys.executable, "-c", get]
 
 
 def ecs_task() -> Recipe:
@@ -70,7 +88,7 @@ def ecs_task() -> Recipe:
     given = {each["name"]: each["value"] for each in container["environment"]}
     return Recipe(
         socket.gethostname(),
-        [*container["entryPoint"], *_program(container["command"])],
+        [*container["entryPoint"], *container["command"]],
         given,
         shell,
         ["/bin/sh", "-c", f"{check} --ready"],
@@ -94,7 +112,7 @@ def container(name: str) -> Recipe:
     is_alive = json.loads(check)
     return Recipe(
         name,
-        _program(json.loads(found["CMD"])),
+        json.loads(found["CMD"]),
         {**given, "HOSTNAME": name},
         is_alive,
         [*is_alive[:-1], f"{is_alive[-1]} --ready"],
@@ -157,7 +175,7 @@ def unit(instance: str) -> Recipe:
     check = ["kinesumer", "health"]
     return Recipe(
         given["KINESUMER_CLIENT_ID"],
-        _program(shlex.split(service["ExecStart"])),
+        shlex.split(_here(service["ExecStart"])),
         given,
         check,
         [*check, "--ready"],
@@ -176,12 +194,12 @@ def _seconds(text: str) -> float:
     return float(text.removesuffix("s"))
 
 
-def _program(command: list[str]) -> list[str]:
-    places = {"/app/consumer.py": PROGRAM, "/opt/billing/consumer.py": PROGRAM}
-    places["/opt/billing/bin/python"] = sys.executable
-    made = []
-    for word in command:
-        for there, here in places.items():
-            word = word.replace(there, here)
-        made.append(word)
-    return made
+def _here(text: str) -> str:
+    """Return a text with this machine's places instead of the service's."""
+    text = text.replace("/opt/billing/bin", str(Path(sys.executable).parent))
+    return text.replace("/opt/billing", str(FOLDER))
+
+
+def unit_here() -> str:
+    """Return the service's unit with this machine's places."""
+    return _here(SERVICE.read_text())

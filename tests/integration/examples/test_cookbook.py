@@ -19,7 +19,7 @@ from kinesumer.blocking import Kinesumer
 from kinesumer.testing import EmbeddedAws
 from tests.integration.examples.conftest import PostgreSQL
 from tests.support.clock import PATIENCE_SECONDS, wait_until
-from tests.support.crowd import EXAMPLES, ROOT, lines, running
+from tests.support.crowd import EXAMPLES, ROOT, lines, running, running_app
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 from tests.support.recipes import path
 
@@ -37,8 +37,8 @@ def test_events_are_pydantic_models_and_invalid_ones_are_kept(
         b'{"type": "cancelled", "customer": "ann"}',
     ):
         kinesumer_aws.put("orders", data, "key")
-    command = ("pydantic/consume.py", "billing", "orders")
-    with running(*command, DEAD_LETTERS=str(letters)) as process:
+    variables = {"DEAD_LETTERS": str(letters)}
+    with running_app("pydantic", "app:app", **variables) as process:
         assert lines(process, 2) == ["ann orders for 7.0", "ann cancels"]
     [letter] = map(json.loads, letters.read_text().splitlines())
     assert "greater_than at" in letter["error"]
@@ -110,8 +110,8 @@ def test_records_of_two_versions_of_a_glue_schema_are_read(
             id = registry.register("AVRO", json.dumps(schema))
             data = glue_data(id, avro(schema, order), compress="coupon" in order)
             kinesumer_aws.put("orders", data, "key")
-        command = ("glue/consume.py", "billing", "orders", "shop")
-        with running(*command, AWS_ENDPOINT_URL_GLUE=registry.url) as process:
+        variables = {"GLUE_REGISTRY": "shop", "AWS_ENDPOINT_URL_GLUE": registry.url}
+        with running_app("glue", "app:app", **variables) as process:
             assert lines(process, 2) == [
                 "ann pays 7.0 (coupon: None)",
                 "bob pays 9.0 (coupon: x)",
@@ -125,10 +125,10 @@ def test_a_pool_stores_each_record_once(
     expected = sorted(str(number) for number in range(100))
     for number in expected:
         kinesumer_aws.put("orders", number.encode(), f"key {number}")
-    with running("postgresql/pool.py", "billing", "orders"):
+    with running_app("postgresql", "pool:app"):
         wait_until(lambda: len(postgresql.stored()) >= 100, "all records are stored")
     assert postgresql.stored() == expected
-    with running("postgresql/pool.py", "billing", "orders"):
+    with running_app("postgresql", "pool:app"):
         kinesumer_aws.put("orders", b"last", "key")
         wait_until(lambda: "last" in postgresql.stored(), "the last record is stored")
     assert postgresql.stored() == [*expected, "last"]
@@ -143,7 +143,7 @@ def test_a_broker_publishes_what_subscribers_return(
         data = b'{"customer": "ann", "total": %d}' % total
         kinesumer_aws.put("orders", data, "ann")
     amounts = []
-    with running("broker/app.py", "billing"), Kinesumer("audit") as audit:
+    with running_app("broker", "app:app"), Kinesumer("audit") as audit:
         for record in audit.consume("invoices", start=Start.TRIM_HORIZON):
             amounts.append(record.json()["amount"])
             if len(amounts) == 2:

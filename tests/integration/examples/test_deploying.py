@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +23,6 @@ from tests.support.clock import PATIENCE_SECONDS, wait_until
 from tests.support.crowd import EXAMPLES
 from tests.support.recipes import (
     FOLDER,
-    PROGRAM,
     SERVICE,
     Recipe,
     container,
@@ -32,6 +30,7 @@ from tests.support.recipes import (
     path,
     pod,
     unit,
+    unit_here,
 )
 
 # The longest time for leaving, according to docs/operations.md.
@@ -67,6 +66,7 @@ class Running:
         self._environment = {**os.environ, **recipe.environment, "PATH": path()}
         self.process = subprocess.Popen(
             recipe.command,
+            cwd=FOLDER,
             env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -135,9 +135,8 @@ def test_each_recipe_starts_a_client_finds_it_ready_and_stops_it(
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd here to read the unit")
-    text = SERVICE.read_text().replace("/opt/billing/bin/python", sys.executable)
     copy = tmp_path / SERVICE.name
-    copy.write_text(text.replace("/opt/billing/consumer.py", PROGRAM))
+    copy.write_text(unit_here())
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", copy],
         capture_output=True,
