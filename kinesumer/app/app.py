@@ -154,11 +154,11 @@ class App:
             async with self.client(stop_signals=True) as own:
                 await self.run(own)
             return
-        async with self.opened() as handlers:
+        async with self._opened() as handlers:
             await client.run(handlers, **self._options)
 
     @asynccontextmanager
-    async def opened(
+    async def _opened(
         self, overrides: Overrides = NO_OVERRIDES
     ) -> AsyncIterator[dict[Stream, Handler]]:
         """Open the lifespan and the process's dependencies for the length of a block.
@@ -185,9 +185,9 @@ class App:
         """
         from kinesumer.testing.app import AppTest
 
-        return AppTest(self.name, self.opened(overrides), self._options, self.stream)
+        return AppTest(self.name, self._opened(overrides), self._options, self._stream)
 
-    def stream(self, wanted: StreamLike) -> Stream:
+    def _stream(self, wanted: StreamLike) -> Stream:
         """Return the app's stream with this name or ARN. Raises ConfigurationError."""
         [asked] = as_streams([wanted])
         known = self._handlers if self._streams is None else self._streams
@@ -210,7 +210,7 @@ class App:
         if streams and self._streams is None:
             return as_streams(list(streams))
         if streams:
-            return [self.stream(each) for each in streams]
+            return [self._stream(each) for each in streams]
         if self._streams is None:
             raise ConfigurationError(
                 "handler() names no stream, and the app has none: name a stream in "

@@ -87,6 +87,7 @@ NOT_RUN = {
     "import kcl": "needs a lease table of the KCL",
     "lag": "watches for ten seconds; test_status.py runs it",
     "local": "goes on until a signal; test_programs.py runs it",
+    "run": "goes on until a signal; test_run.py runs it",
     "reset": "is refused while clients run",
     "tail": "goes on until a signal, or reads another account",
     "verify history": "needs histories; test_history.py runs it",

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 import kinesumer
@@ -246,6 +247,51 @@ async def test_records_that_cannot_be_decoded(
     assert charge.seen == [("ann", 7.0)]
     letters = tmp_path / "dead-letters.jsonl"
     assert aside or len(letters.read_text().splitlines()) == 1
+
+
+async def test_an_app_gets_what_is_opened() -> None:
+    stored: list[Any] = []
+
+    async def store(value: object) -> None:
+        stored.append(value)
+
+    names: dict[str, Any] = {
+        "Order": msgspec.defstruct("Order", [("total", int)]),
+        "Pool": SimpleNamespace,
+        "open_pool": lambda: SimpleNamespace(store=store),
+    }
+    await evaluated(snippet("README.md", "Depends(open_pool)"), names)
+    async with names["app"].test() as test:
+        await test.feed("orders", b'{"total": 5}')
+    assert stored == [names["Order"](5)]
+
+
+async def test_the_lifespan_of_an_app(capsys: pytest.CaptureFixture[str]) -> None:
+    async def read_rates() -> str:
+        return "rates"
+
+    names: dict[str, Any] = {"read_rates": read_rates}
+    await evaluated(snippet("docs/run.md", "lifespan=lifespan"), names)
+
+    async def handle(record: Record) -> None:
+        assert names["app"].state.rates == "rates"
+
+    names["app"].handler("orders")(handle)
+    async with names["app"].test() as test:
+        await test.feed("orders", b"{}")
+    assert capsys.readouterr().out == "all records are done\n"
+
+
+async def test_a_function_of_a_client(aws: EmbeddedAws) -> None:
+    handle = Until()
+    names: dict[str, Any] = {"handle": handle}
+    await evaluated(snippet("docs/run.md", "async def main"), names)
+    async with client() as own:
+        running = asyncio.ensure_future(names["main"](own))
+        while not handle.seen:
+            aws.put("orders", b"{}", "key")
+            await asyncio.sleep(0.05)
+        running.cancel()
 
 
 async def test_hooks(aws: EmbeddedAws) -> None:

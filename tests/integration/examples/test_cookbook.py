@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,6 +25,30 @@ from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 from tests.support.recipes import path
 
 pytestmark = pytest.mark.process
+
+
+def test_an_app_writes_orders_and_its_test_needs_no_aws(
+    kinesumer_aws: EmbeddedAws, tmp_path: Path
+) -> None:
+    ledger, letters = tmp_path / "ledger.txt", tmp_path / "letters.jsonl"
+    variables = {"LEDGER": str(ledger), "DEAD_LETTERS": str(letters)}
+    kinesumer_aws.create_stream("orders", shards=1)
+    kinesumer_aws.put("orders", b'{"customer": "ann", "total": 7}', "ann")
+    kinesumer_aws.put("orders", b"no JSON", "bob")
+    with running_app("app", "app:app", **variables):
+        wait_until(ledger.exists)
+        wait_until(ledger.read_text, "an order is written")
+        wait_until(letters.exists, "a dead letter is written")
+    assert ledger.read_text() == "ann pays 7.0\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "test_app.py"],
+        cwd=EXAMPLES / "app",
+        env={name: os.environ[name] for name in os.environ if "AWS" not in name},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout
 
 
 def test_events_are_pydantic_models_and_invalid_ones_are_kept(

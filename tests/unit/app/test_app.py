@@ -157,7 +157,7 @@ async def test_a_handler_names_a_stream_of_the_app_by_name_arn_or_itself(
     app = App("billing", streams=["orders", ARN])
     app.handler(wanted)(handle)
     app.handler("orders")(handle)
-    async with app.opened() as handlers:
+    async with app._opened() as handlers:
         assert {*handlers} == {Stream("orders"), Stream(ARN)}
 
 
@@ -165,14 +165,14 @@ async def test_a_stream_keeps_the_options_that_the_app_gives_it() -> None:
     stream = Stream("orders", region="eu-west-1")
     app = App("billing", streams=[stream])
     app.handler("orders")(handle)
-    async with app.opened() as handlers:
+    async with app._opened() as handlers:
         assert [*handlers] == [stream]
 
 
 async def test_one_function_may_handle_several_streams() -> None:
     app = App("billing")
     assert app.handler("orders", "payments")(handle) is handle
-    async with app.opened() as handlers:
+    async with app._opened() as handlers:
         assert [stream.name for stream in handlers] == ["orders", "payments"]
 
 

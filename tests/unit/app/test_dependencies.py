@@ -229,7 +229,7 @@ async def test_a_handler_of_batches_has_dependencies_too() -> None:
 async def test_a_handler_without_dependencies_is_called_as_it_is() -> None:
     async def handle(record: Record, times: int = 1) -> None: ...
 
-    async with app_of(handle).opened() as handlers:
+    async with app_of(handle)._opened() as handlers:
         [handler] = handlers.values()
     assert handler.function is handle
 
