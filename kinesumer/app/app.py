@@ -13,12 +13,13 @@ from kinesumer.app.injection import ProcessScope
 from kinesumer.client import Kinesumer
 from kinesumer.config import Config
 from kinesumer.consuming.streams import StreamLike, as_streams
+from kinesumer.coordination.connections import Identity
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.handler import Handler, HandlerKeywords
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.streams import StartLike, Stream, stream_name
 from kinesumer.model.times import UntilLike
-from kinesumer.model.validation import require_function, require_list, validate_name
+from kinesumer.model.validation import require_function, require_list
 
 if TYPE_CHECKING:
     from kinesumer.testing.app import AppTest
@@ -69,7 +70,8 @@ class App:
         decode: Any = None,
         **options: Unpack[AppKeywords],
     ) -> None:
-        validate_name("name", name)
+        # Refuse now what a client would refuse later.
+        Identity.checked(name, name, table, region, config)
         if streams is not None:
             streams = require_list("streams", streams)
         if lifespan is not None:

@@ -63,7 +63,10 @@ class Running:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self._environment = {**os.environ, **recipe.environment, "PATH": path()}
+        given = {**os.environ, **recipe.environment, "PATH": path()}
+        # Each line is written at once then, so that the lines of processes don't mix.
+        given.pop("PYTHONUNBUFFERED", None)
+        self._environment = given
         self.process = subprocess.Popen(
             recipe.command,
             cwd=FOLDER,

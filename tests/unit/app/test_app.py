@@ -193,7 +193,10 @@ def with_orders() -> App:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: App(""), "name='' is empty"),
+        (lambda: App(""), "app='' is empty"),
+        (lambda: App("a", table="b#c"), "table='b#c' contains '#'"),
+        (lambda: App("a", region=1), "region=1 must be text"),  # type: ignore[arg-type]
+        (lambda: App("a", config=None), "config=None must be a Config"),  # type: ignore[arg-type]
         (lambda: App("a", streams="orders"), r"streams=\[\.\.\.\]"),
         (lambda: App("a", streams=[]), "no stream to consume"),
         (lambda: App("a", lifespan=1), "lifespan=1 must be a function"),  # type: ignore[arg-type]

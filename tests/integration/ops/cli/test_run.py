@@ -80,6 +80,8 @@ def app(
     aws.create_stream("orders", SHARDS)
     (tmp_path / "shop.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
+    # Each line is written at once then, so that the lines of processes don't mix.
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     return aws
 
 
