@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from kinesumer import blocking
 from kinesumer.client import Kinesumer
 from kinesumer.config import TABLE_VARIABLE
 from kinesumer.errors import KinesumerError
 from kinesumer.ops.cli.log_format import set_format
 from kinesumer.ops.cli.options import CommonOptions, command
 from kinesumer.ops.supervisor import probes
-from kinesumer.ops.supervisor.health import read_health
+from kinesumer.ops.supervisor.health import STARTING, read_health
 from kinesumer.ops.supervisor.metrics import collect_families, set_up_metrics
 from kinesumer.ops.supervisor.processes import PROCESS_VARIABLE, Supervisor
 from kinesumer.ops.supervisor.reports import Report, start_to_report
@@ -162,16 +163,20 @@ def _run_here(target_name: str, given: ClientOptions, options: RunOptions) -> No
     """Run the application in this process."""
     if with_metrics := options.report_metrics or options.metrics_port is not None:
         set_up_metrics()
-    target = load_target(target_name)
-    client = target.client(given)
+    client: Kinesumer | blocking.Kinesumer | None = None
 
     def read() -> Report:
         metrics = collect_families() if with_metrics else []
+        if client is None:
+            return Report(_process(), given.client_id or "", STARTING, metrics)
         return Report(_process(), client.client_id, read_health(client), metrics)
 
+    # Importing the application may take long: a probe must not end it meanwhile.
     with _serving(options, lambda: [read()]):
         if options.report_to is not None:
             start_to_report(options.report_to, read)
+        target = load_target(target_name)
+        client = target.client(given)
         if isinstance(client, Kinesumer):
             asyncio.run(target.run(client))
         else:

@@ -8,6 +8,8 @@ from kinesumer.consuming.delivery_protocol import oldest_of
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.ops.group.observation import ClientHealth
 
+STARTING = ClientHealth(True, False, None, "it starts")
+
 
 def read_health(client: Kinesumer | blocking.Kinesumer) -> ClientHealth:
     """Return what ``kinesumer health`` finds out from the table. Any thread may call.
@@ -17,7 +19,7 @@ def read_health(client: Kinesumer | blocking.Kinesumer) -> ClientHealth:
     own = client._client if isinstance(client, blocking.Kinesumer) else client
     group = own._lifecycle.group
     if group is None:
-        return ClientHealth(True, False, None, "it starts")
+        return STARTING
     if _is_stuck(group):
         why = "user code makes no progress, so its shards go to other clients"
         return ClientHealth(False, False, "dead", why)

@@ -168,7 +168,8 @@ class Supervisor:
     def _log_exit(self, process: int, status: int, now: float) -> None:
         how = f"ended with status {status}"
         if status < 0:
-            how = f"was ended by {signal.Signals(-status).name}"
+            names = {number.value: number.name for number in signal.Signals}
+            how = f"was ended by {names.get(-status, f'signal {-status}')}"
         phase = self._supervision.phases[process]
         then = ""
         if isinstance(phase, Waiting):

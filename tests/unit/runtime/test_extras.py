@@ -31,7 +31,7 @@ for name in ("SIGHUP", "SIGKILL", "SIGPIPE", "SIGWINCH"):
 for name in ("fchmod", "fork", "killpg", "pread"):
     delattr(os, name)
 """
-COMMANDS = ("ops.cli", "ops.exporter", "testing.trial")
+COMMANDS = ("ops.cli", "ops.exporter", "ops.supervisor", "testing.trial")
 EXTRA = ("click", "prometheus_client", "rich")
 
 

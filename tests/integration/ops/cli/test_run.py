@@ -186,6 +186,19 @@ def processed(port: int) -> dict[str, float]:
     }
 
 
+def test_a_probe_is_answered_while_the_application_is_imported(
+    app: EmbeddedAws, start: Starter, tmp_path: Path
+) -> None:
+    (tmp_path / "slow.py").write_text("import time; time.sleep(1e6)")
+    one, two = free_port(), free_port()
+    start("run", "slow:app", f"--health-port={one}")
+    start("run", "slow:app", f"--health-port={two}", "--processes=2")
+    wait_until(lambda: "it starts" in get(one, "/live")[1], "one process tells so")
+    wait_until(lambda: "it starts" in get(two, "/live")[1], "two processes tell so")
+    for port in (one, two):
+        assert (get(port, "/live")[0], get(port, "/ready")[0]) == (200, 503)
+
+
 # --- several processes ---
 
 

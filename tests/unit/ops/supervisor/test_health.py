@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from kinesumer import Kinesumer, blocking
 from kinesumer.ops.group.observation import ClientHealth
-from kinesumer.ops.supervisor.health import read_health
+from kinesumer.ops.supervisor.health import STARTING, read_health
 from tests.support.clients import Thinking
 from tests.support.faulty import FaultyStore
 from tests.support.world import Client, World
-
-STARTING = ClientHealth(True, False, None, "it starts")
 
 
 def health(client: Client) -> ClientHealth:
