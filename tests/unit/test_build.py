@@ -89,8 +89,19 @@ def test_a_release_has_absolute_links_to_files_that_exist(
     assert len(places) > 20
     for place in places:
         assert place.startswith(URL)
-        file = place.removeprefix(URL).removeprefix("/blob/HEAD").partition("#")[0]
+        path = place.removeprefix(URL).partition("#")[0]
+        file = re.sub("^/(blob|raw)/HEAD", "", path)
         assert file in ("", "/issues") or (ROOT / file[1:]).exists(), place
+
+
+def test_pictures_of_a_release_are_files_and_not_pages_about_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KINESUMER_REPOSITORY_URL", URL)
+    pictures = re.findall(r"!\[[^\]]+\]\(([^)]*)\)", metadata()["readme"]["text"])
+    assert pictures
+    for picture in pictures:
+        assert picture.startswith(f"{URL}/raw/HEAD/")
 
 
 def test_a_build_elsewhere_has_no_links_to_files(
@@ -101,3 +112,4 @@ def test_a_build_elsewhere_has_no_links_to_files(
     assert "urls" not in made
     assert [place for place in targets(made) if not place.startswith("https:")] == []
     assert "stored as a dead letter" in made["readme"]["text"]
+    assert "![" not in made["readme"]["text"]
