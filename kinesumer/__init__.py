@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kinesumer import blocking as blocking
     from kinesumer import dead_letters as dead_letters
+    from kinesumer import kpl as kpl
     from kinesumer import schemas as schemas
     from kinesumer import testing as testing
     from kinesumer.app import App, Depends
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 else:
     # Modules are imported on first use. Spark starts many processes that need only one
     # subpackage, and pytest loads the plugin where no test uses it.
-    _SUBPACKAGES = ("blocking", "dead_letters", "schemas", "testing")
+    _SUBPACKAGES = ("blocking", "dead_letters", "kpl", "schemas", "testing")
     # All other names are errors.
     _MODULES = {
         "App": "app",

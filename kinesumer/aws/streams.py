@@ -18,7 +18,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.streams import Shard, StreamInfo
 from kinesumer.runtime.tasks import timeout
-from kinesumer.wire.records import Body, HashKeyRange
+from kinesumer.wire.records import Body, ListedShard
 
 _ARN = re.compile(r"arn:[\w-]+:kinesis:[\w-]+:[0-9]{12}:stream/[\w.-]{1,128}", re.ASCII)
 
@@ -104,32 +104,8 @@ def time_of(date: str | None) -> float:
     return now.timestamp()
 
 
-class _SequenceNumbers(msgspec.Struct, rename="pascal"):
-    ending_sequence_number: str | None = None
-
-
-class _ListedShard(msgspec.Struct, rename="pascal"):
-    """A shard as ListShards describes it."""
-
-    shard_id: str
-    hash_key_range: HashKeyRange
-    sequence_number_range: _SequenceNumbers
-    parent_shard_id: str | None = None
-    adjacent_parent_shard_id: str | None = None
-
-    def read(self) -> Shard:
-        """Return the shard. Raise ValueError if its hash keys are invalid."""
-        parents = (self.parent_shard_id, self.adjacent_parent_shard_id)
-        return Shard(
-            self.shard_id,
-            *self.hash_key_range.bounds(),
-            tuple(parent for parent in parents if parent),
-            self.sequence_number_range.ending_sequence_number,
-        )
-
-
 class _Listing(msgspec.Struct, rename="pascal"):
-    shards: list[_ListedShard]
+    shards: list[ListedShard]
     next_token: str | None = None
 
 

@@ -65,12 +65,14 @@ class OpeningStep(NamedTuple):
     held_bytes: int  # memory that the opening of the next Kinesis record holds
 
 
-def open_in_steps(records: Iterable[Record], source: Source) -> Iterator[OpeningStep]:
+def open_in_steps(
+    records: Iterable[Record], source: Source | None
+) -> Iterator[OpeningStep]:
     """Set each record's source, and replace aggregates by their user records.
 
     Each step takes a few milliseconds. Data that can't be opened is delivered
     unchanged. ``outside`` counts only records within aggregates. For other records,
-    Kinesis doesn't return an explicit hash key.
+    Kinesis doesn't return an explicit hash key. Without a source, it counts nothing.
     """
     step = _Step(source)
     for record in records:
@@ -102,7 +104,7 @@ NOTHING = OpenedRecords([], None, 0, [])
 class _Step:
     """Collects the results of one step after the other."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source | None) -> None:
         self.records: list[Record] = []
         self.unopened: list[Record] = []
         self.count = self._data_bytes = 0
@@ -189,10 +191,13 @@ def md5_digest(data: bytes) -> bytes:
 class _OutsideCounter:
     """Counts aggregated records whose hash keys lie outside the shard's range."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source | None) -> None:
         self._count = 0
-        self._first, self._last = source.first_hash, source.last_hash
-        # True if the stream has only one shard. In this case no key needs to be hashed.
+        self._first, self._last = 0, HASH_KEYS - 1
+        if source is not None:
+            self._first, self._last = source.first_hash, source.last_hash
+        # True if the stream has only one shard, or if the shard isn't known. In this
+        # case no key needs to be hashed.
         self._has_all = (self._first, self._last) == (0, HASH_KEYS - 1)
         # Which pairs of a partition key and an explicit hash key lie outside. Each key
         # is hashed once, since a producer may use a long key for many records.

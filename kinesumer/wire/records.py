@@ -45,6 +45,30 @@ class ChildShard(msgspec.Struct, rename="pascal"):
     hash_key_range: HashKeyRange
 
 
+class _SequenceNumbers(msgspec.Struct, rename="pascal"):
+    ending_sequence_number: str | None = None
+
+
+class ListedShard(msgspec.Struct, rename="pascal"):
+    """A shard as ListShards describes it."""
+
+    shard_id: str
+    hash_key_range: HashKeyRange
+    sequence_number_range: _SequenceNumbers
+    parent_shard_id: str | None = None
+    adjacent_parent_shard_id: str | None = None
+
+    def read(self) -> Shard:
+        """Return the shard. Raise ValueError if its hash keys are invalid."""
+        parents = (self.parent_shard_id, self.adjacent_parent_shard_id)
+        return Shard(
+            self.shard_id,
+            *self.hash_key_range.bounds(),
+            tuple(parent for parent in parents if parent),
+            self.sequence_number_range.ending_sequence_number,
+        )
+
+
 class _Fields(msgspec.Struct, rename="pascal", kw_only=True):
     next_shard_iterator: str | None = None
     millis_behind_latest: int = 0

@@ -57,7 +57,8 @@ NOT_RUN = {
 
 def test_every_python_block_is_run() -> None:
     here = Path(__file__)
-    named = {*named_parts(here), *named_parts(here.parent / "test_programs.py")}
+    others = [here.parent / "test_programs.py", here.parent / "test_functions.py"]
+    named = {name for path in (here, *others) for name in named_parts(path)}
     named |= {*NOT_RUN}
     for page, _, text in blocks("python"):
         assert any(name == page and part in text for name, part in named), text
