@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kinesumer import aws_lambda as aws_lambda
     from kinesumer import blocking as blocking
     from kinesumer import dead_letters as dead_letters
     from kinesumer import kpl as kpl
@@ -53,7 +54,14 @@ if TYPE_CHECKING:
 else:
     # Modules are imported on first use. Spark starts many processes that need only one
     # subpackage, and pytest loads the plugin where no test uses it.
-    _SUBPACKAGES = ("blocking", "dead_letters", "kpl", "schemas", "testing")
+    _SUBPACKAGES = (
+        "aws_lambda",
+        "blocking",
+        "dead_letters",
+        "kpl",
+        "schemas",
+        "testing",
+    )
     # All other names are errors.
     _MODULES = {
         "App": "app",

@@ -7,8 +7,6 @@ need none of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, NotRequired, TypedDict
 
 import msgspec
@@ -17,7 +15,7 @@ from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Shard, StreamInfo
 from kinesumer.runtime.failure_log import logger
-from kinesumer.wire.aggregation import open_in_steps
+from kinesumer.wire.aggregation import open_all
 from kinesumer.wire.put_records import Entry, refusal
 from kinesumer.wire.record_shapes import read_records
 from kinesumer.wire.records import ListedShard
@@ -49,17 +47,7 @@ def deaggregate(records: Iterable[Mapping[str, Any]]) -> list[Record]:
     as one record, and is logged as a warning. Raises ConfigurationError for records of
     another form.
     """
-    return open_all(read_records(records))
-
-
-def open_all(records: Iterable[Record]) -> list[Record]:
-    """Return records with all aggregates opened, as a client opens them."""
-    opened: list[Record] = []
-    unopened: list[Record] = []
-    for source, group in groupby(records, attrgetter("source")):
-        for step in open_in_steps(group, source):
-            opened += step.opened.records
-            unopened += step.opened.unopened
+    opened, unopened = open_all(read_records(records))
     if unopened:
         logger.warning(
             "%d records begin like KPL aggregates, but cannot be opened, and are "

@@ -19,7 +19,12 @@ from kinesumer.errors import (
 from kinesumer.handlers.dead_letters.letter import DeadLetter, DeadLetters
 from kinesumer.handlers.invokers import Gate
 from kinesumer.handlers.retry_policy import RetryPolicy
-from kinesumer.handlers.shard_queue import Failure, ShardStopped, WorkItem
+from kinesumer.handlers.shard_queue import (
+    Failure,
+    NoTimeError,
+    ShardStopped,
+    WorkItem,
+)
 from kinesumer.model.json_decoding import MAX_CAUSE_CHARACTERS
 from kinesumer.ports import Clock
 from kinesumer.runtime.failure_log import logger
@@ -52,13 +57,16 @@ async def call_again(
     """Call again after a first failure, as often as the policy allows.
 
     ``call`` returns its error, or None if it succeeded. Return the last failure, or
-    None if a call succeeded.
+    None if a call succeeded. If there is no time for the next wait, make no more calls.
     """
     failures = 1
     while failures < policy.max_attempts:
         if isinstance(failure.error, policy.non_retryable):
             return failure
-        await sleep(policy.wait_seconds(failures, random))
+        try:
+            await sleep(policy.wait_seconds(failures, random))
+        except NoTimeError:
+            return failure
         error = await call()
         if error is None:
             return None
@@ -77,16 +85,33 @@ async def stop_client(item: WorkItem, failure: Failure) -> None:
 
 async def stop_shard(item: WorkItem, failure: Failure) -> None:
     """Stop only this shard by raising ShardStopped."""
-    logger.error(
-        "%s; its shard stops until another client takes it or this client restarts",
-        what_failed(item, failure),
-        extra=failure_fields(item, failure),
-        exc_info=_to_log(failure.error),
+    _log_stop(
+        item,
+        failure,
+        "its shard stops until another client takes it or this client restarts",
     )
     item.queue.end()
     item.queue.owned.stopped_by = failure.error
     item.queue.owned.stop_reading()
     raise ShardStopped
+
+
+async def report_to_lambda(item: WorkItem, failure: Failure) -> None:
+    """End this shard's part of a Lambda invocation by raising ShardStopped."""
+    _log_stop(item, failure, "Lambda repeats the shard's records from there on")
+    item.queue.end()
+    item.queue.owned.stopped_by = failure.error
+    raise ShardStopped
+
+
+def _log_stop(item: WorkItem, failure: Failure, consequence: str) -> None:
+    logger.error(
+        "%s; %s",
+        what_failed(item, failure),
+        consequence,
+        extra=failure_fields(item, failure),
+        exc_info=_to_log(failure.error),
+    )
 
 
 @dataclass(frozen=True)
@@ -243,11 +268,14 @@ def log_first_failure(
     )
 
 
-def log_end(item: WorkItem, error: BaseException) -> None:
-    """Log the error that ends ``run()``."""
+def log_end(
+    item: WorkItem, error: BaseException, what_ends: str = "run() ends"
+) -> None:
+    """Log the error that ends ``run()``, or what else is given."""
     failure = item.failure or Failure(error, 1)
     logger.error(
-        "run() ends: %s",
+        "%s: %s",
+        what_ends,
         escape_unprintable(safe_str(error)),
         extra=failure_fields(item, failure),
         exc_info=_to_log(error),

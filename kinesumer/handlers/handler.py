@@ -60,20 +60,25 @@ Handle = (
 Handlers = Mapping[Any, "Handle[Any] | Handler"]
 
 
-class HandlerKeywords(TypedDict, total=False):
-    """The keyword arguments of ``run()`` for all handlers, except ``decode=``.
+class CallKeywords(TypedDict, total=False):
+    """The keyword arguments about a handler's calls, wherever its records come from.
 
-    The type of a handler's function depends on ``decode=``.
+    The type of a handler's function depends on ``decode=``, which is not one of these.
     """
 
     batch: TakesBatches | None
     concurrency: int
-    on_failure: OnFailure | None
     dead_letters: str | DeadLetterFunction | None
     dead_letter_limit: float
     retries: RetryPolicy
     middleware: Sequence[Middleware]
     traceparent: str | Traceparent | None
+
+
+class HandlerKeywords(CallKeywords, total=False):
+    """The keyword arguments of ``run()`` for all handlers, except ``decode=``."""
+
+    on_failure: OnFailure | None
 
 
 class HandlerDefaults(HandlerKeywords, total=False):

@@ -23,6 +23,10 @@ class ShardStopped(Exception):
     """The shard is given up or the client ends, so handling must stop."""
 
 
+class NoTimeError(ShardStopped):
+    """A wait would outlast the time that user code has. Only Lambda limits it."""
+
+
 class Failure(NamedTuple):
     """The last error for some records, and the number of calls with them."""
 

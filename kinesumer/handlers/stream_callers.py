@@ -102,8 +102,7 @@ class StreamCallers:
             options = given.of(stream, present.options if present else None)
             if present is None:
                 _warn_unordered(stream, options.concurrency)
-                executor = await self._new_executor(options)
-                added[stream.arn] = StreamCaller(options, executor)
+                added[stream.arn] = await self.new_caller(options)
         self.by_arn |= added
 
     async def aclose(self) -> None:
@@ -112,17 +111,27 @@ class StreamCallers:
             for letters in self.letters.values():
                 targets.push_async_callback(letters.aclose)
 
-    async def _new_executor(self, options: RunOptions) -> HandlerExecutor:
+    async def new_caller(
+        self,
+        options: RunOptions,
+        wrap: Callable[[FailurePolicy], FailurePolicy] | None = None,
+    ) -> StreamCaller:
+        """Return what calls a handler. Raises errors of a target that can't be used.
+
+        ``wrap`` returns the policy to use in place of the one that the options say.
+        """
         clock, gate, threads, telemetry, _ = self._shared
         function, whole = options.function, options.function.takes_batches
         if options.traceparent is not None and not whole:
             function = traced(function, telemetry, options.traceparent)
         policy = await self._new_failure_policy(options)
+        if wrap is not None:
+            policy = wrap(policy)
         if (history := self._history) is not None:
             call = history.around(function.call, is_async=function.is_async)
             function = function._replace(call=call)
             policy = _noted(policy, history)
-        return HandlerExecutor(
+        executor = HandlerExecutor(
             HandlerInvoker(function, clock, gate, threads),
             gate,
             options.retries,
@@ -135,6 +144,7 @@ class StreamCallers:
             _decoding(options, self._shared),
             one_by_one=not whole,
         )
+        return StreamCaller(options, executor)
 
     async def _new_failure_policy(self, options: RunOptions) -> FailurePolicy:
         if options.dead_letters is None:

@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import md5
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from kinesumer.model.records import PackedRecords, Record, Source
@@ -99,6 +101,21 @@ def open_in_steps(
 
 
 NOTHING = OpenedRecords([], None, 0, [])
+
+
+def open_all(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """Replace aggregates by their user records, also those of several shards.
+
+    Each record keeps its source. Return the user records in their order, and the
+    records that begin like an aggregate but can't be opened.
+    """
+    opened: list[Record] = []
+    unopened: list[Record] = []
+    for source, group in groupby(records, attrgetter("source")):
+        for step in open_in_steps(group, source):
+            opened += step.opened.records
+            unopened += step.opened.unopened
+    return opened, unopened
 
 
 class _Step:

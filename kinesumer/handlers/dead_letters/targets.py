@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kinesumer.aws.endpoints import require_no_credentials
-from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import ConfigurationError
 from kinesumer.handlers.dead_letters.letter import (
     DeadLetter,
@@ -21,6 +21,10 @@ from kinesumer.handlers.dead_letters.letter import (
 )
 from kinesumer.model.validation import NOT_UNICODE
 from kinesumer.runtime.extras import is_posix
+
+if TYPE_CHECKING:
+    # This import is slow.
+    from kinesumer.aws.session import ClientFactory
 
 KINDS = ("file", "sqs", "kinesis", "s3")
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kinesumer import kpl
 from kinesumer.testing import EmbeddedAws
 from tests.support.aggregates import User, frame, message
+from tests.support.crowd import EXAMPLES
 from tests.support.doc_pages import snippet
+from tests.support.lambda_events import Context, lambda_event
 
 AGGREGATE = frame(message([User("a", None, b"1"), User("b", None, b"2")]))
 
@@ -45,3 +50,16 @@ async def test_packed_records_are_put(kinesumer_aws: EmbeddedAws) -> None:
     assert len(names["answer"]["Records"]) == len(names["packed"]) == 1
     assert names["packed"] == kpl.aggregate(names["entries"], names["shards"])
     assert kinesumer_aws.journal.count("kinesis", "PutRecords") == 1
+
+
+def test_a_function_and_its_test_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DEAD_LETTERS", f"file:{tmp_path / 'dead.jsonl'}")
+    names: dict[str, Any] = {}
+    exec((EXAMPLES / "aws_lambda" / "function.py").read_text(), names)
+    exec(snippet("docs/lambda.md", "class Context"), names)
+    event = lambda_event(b'{"customer": "ann", "total": 7}')
+    names["test_orders_are_handled"](event)
+    assert names["handler"](event, Context()) == {"batchItemFailures": []}
+    names["handler"].close()

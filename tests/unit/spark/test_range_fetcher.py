@@ -20,7 +20,8 @@ from kinesumer.model.streams import Start
 from kinesumer.spark.planning.tasks import Task
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.clock import ClockAhead
-from tests.support.spark_reading import DAY, EPOCH, Bench
+from tests.support.jumping_loop import EPOCH
+from tests.support.spark_reading import DAY, Bench
 
 ONE, OTHER = "shardId-000000000000", "shardId-000000000001"
 
