@@ -23,6 +23,7 @@ from kinesumer.producer.record_producer import (
     MAX_BUFFER_BYTES,
     RECORD_COST_BYTES,
 )
+from kinesumer.producer.trace_context import AddTraceparent
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.stop_signals import fail_at_exit
 from kinesumer.wire.put_records import Entry
@@ -51,6 +52,7 @@ class Producer(ForThreads):
         max_buffer_bytes: int = MAX_BUFFER_BYTES,
         linger_seconds: float = LINGER_SECONDS,
         give_up_seconds: float = GIVE_UP_SECONDS,
+        traceparent: str | AddTraceparent | None = None,
     ) -> None:
         self._producer = _Producer(
             stream,
@@ -61,6 +63,7 @@ class Producer(ForThreads):
             max_buffer_bytes=max_buffer_bytes,
             linger_seconds=linger_seconds,
             give_up_seconds=give_up_seconds,
+            traceparent=traceparent,
         )
         self._loop_thread = LoopThread(self._producer, self._at_exit, "Producer")
 
@@ -111,12 +114,13 @@ class Producer(ForThreads):
         """
         self._loop_thread.check_open()
         stream = self._producer.put_stream
+        data, origin = self._producer.traced(data)
         given = data, partition_key, explicit_hash_key
         entry = valid_entry(*given, stream.info)
         if entry is None:
             entry = self._loop_thread.call(stream.require_taken, *given)
         future = PutFuture(self._producer, self._loop_thread)
-        self._producer.pass_on(entry, future, self._loop_thread)
+        self._producer.pass_on(entry, future, origin, self._loop_thread)
         return future
 
     def flush(self) -> None:
@@ -155,6 +159,10 @@ class PutFuture:
             return await self.accepted
 
 
+# A record, its future, and the traceparent of its creation.
+Item = tuple[Entry, PutFuture, str]
+
+
 class _Producer(asynchronous.Producer):
     """The asynchronous producer, with an inbox for the records of threads.
 
@@ -169,7 +177,7 @@ class _Producer(asynchronous.Producer):
         # This lock guards the attributes below.
         self._lock = threading.Condition()
         # Records, and futures that are done when the loop has accepted all before.
-        self._inbox: deque[tuple[Entry, PutFuture] | asyncio.Future[None]] = deque()
+        self._inbox: deque[Item | asyncio.Future[None]] = deque()
         self._inbox_bytes = 0
         self._has_task = self._is_closing = False
         self._failed: list[FailedRecord] = []
@@ -205,7 +213,7 @@ class _Producer(asynchronous.Producer):
                 self._note(failure)
         left = [item for item in self._inbox if isinstance(item, tuple)]
         self._inbox.clear()
-        self._failed += [failed_record(entry, TOO_LATE) for entry, _ in left]
+        self._failed += [failed_record(entry, TOO_LATE) for entry, _, _ in left]
         self.raise_failures()
 
     async def flush(self) -> None:
@@ -213,7 +221,9 @@ class _Producer(asynchronous.Producer):
         self.raise_failures()
         await super().flush()
 
-    def pass_on(self, entry: Entry, future: PutFuture, loop_thread: LoopThread) -> None:
+    def pass_on(
+        self, entry: Entry, future: PutFuture, origin: str, loop_thread: LoopThread
+    ) -> None:
         """Add a record to the inbox when there is room. Called by threads."""
         with self._lock:
             self.raise_failures()
@@ -223,7 +233,7 @@ class _Producer(asynchronous.Producer):
             if self._is_closing:
                 raise loop_thread.closed()
             self._inbox_bytes += entry.size + RECORD_COST_BYTES
-            self._add((entry, future))
+            self._add((entry, future, origin))
 
     async def caught_up(self) -> None:
         """Wait until the loop has accepted all records that were put before."""
@@ -232,7 +242,7 @@ class _Producer(asynchronous.Producer):
             self._add(marker)
         await marker
 
-    def _add(self, item: tuple[Entry, PutFuture] | asyncio.Future[None]) -> None:
+    def _add(self, item: Item | asyncio.Future[None]) -> None:
         self._inbox.append(item)
         if not self._has_task:
             self._has_task = True
@@ -258,9 +268,9 @@ class _Producer(asynchronous.Producer):
                     return
                 item = self._inbox[0]
             if isinstance(item, tuple):
-                entry, future = item
+                entry, future, origin = item
                 try:
-                    future.accepted = await self._records.add(entry)
+                    future.accepted = await self._records.add(entry, origin)
                 except PutFailedError as error:
                     # The next call of a thread raises it. Then this record is tried
                     # again.

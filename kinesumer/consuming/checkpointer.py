@@ -83,7 +83,7 @@ class Checkpointer:
         """Store the positions of done records, with retries. Return the lost shards."""
         self._owner.sync_progress()
         owned_shards = list(self._owner.owned_shards())
-        with self._context.telemetry.trace("commit", shards=len(owned_shards)):
+        with self._context.telemetry.trace_commit(len(owned_shards)):
             await asyncio.gather(
                 *(self._commit(h, until_stored=True) for h in owned_shards)
             )
@@ -103,7 +103,7 @@ class Checkpointer:
         answers += await asyncio.gather(*map(self._forget_deaths, read))
         self._counts = Counter(owned.key.stream_arn for owned in due)
         if due:
-            with self._context.telemetry.trace("commit", shards=len(due)):
+            with self._context.telemetry.trace_commit(len(due)):
                 answers += await asyncio.gather(*map(self._commit, due))
         return all(answers)
 

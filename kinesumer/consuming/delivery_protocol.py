@@ -49,7 +49,7 @@ class EngineParts(NamedTuple):
                     self.buffer.give_back(shard, size)
                 case Processed(shard, count, size):
                     arn = shard.key.stream_arn
-                    self.telemetry.count("records_processed", arn, count)
+                    self.telemetry.count("consumed_messages", arn, count)
                     self.telemetry.count("data_bytes_processed", arn, size)
                 case Signal.WAKE:
                     self.buffer.wake()

@@ -199,7 +199,9 @@ class PageFetch(Reservation):
         if place.is_pushed:
             self.land()  # how long an event took to arrive tells nothing
         else:
-            self.answered(page.wire_bytes, now - self._began)
+            seconds = now - self._began
+            self.answered(page.wire_bytes, seconds)
+            self._context.telemetry.note_read(place.owned.key.stream_arn, seconds)
         place.iterator = page.next_iterator
         place.owned.millis_behind = page.millis_behind
         if page.is_unconfirmed:

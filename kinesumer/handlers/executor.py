@@ -196,12 +196,12 @@ class HandlerExecutor:
 
     def _span(self, item: WorkItem, stop: int) -> AbstractContextManager[object]:
         """Return a span for a call with the records of an item up to ``stop``."""
-        arn, count = item.queue.owned.key.stream_arn, stop - item.done
+        shard, count = item.queue.owned.key, stop - item.done
         if (find := self._traceparent) is None:
-            return self._telemetry.trace("handle", arn, records=count)
+            return self._telemetry.trace_batch(shard, count)
         found = (find(record) for record in item.records[item.done : stop])
         traceparents = [text for text in found if text]
-        return self._telemetry.trace("handle", arn, traceparents, records=count)
+        return self._telemetry.trace_batch(shard, count, traceparents)
 
     def _note_failed(self, item: WorkItem, error: BaseException) -> None:
         """Count a call that raised."""

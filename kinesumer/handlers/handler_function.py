@@ -235,7 +235,7 @@ def traced(
         text = find(record)
         if not text:
             return nullcontext()
-        return telemetry.trace_record(record.stream_arn, text)
+        return telemetry.trace_record(record.fence.shard, record.position.text, text)
 
     async def awaited(record: Record) -> None:
         with span(record):

@@ -49,7 +49,7 @@ class Aggregator:
         self.opened: dict[int, PendingRecord] = {}
 
     def add(
-        self, entry: Entry, size: int, cost: int, number: int
+        self, entry: Entry, size: int, cost: int, number: int, traceparent: str = ""
     ) -> tuple[PendingRecord, PendingRecord | None]:
         """Add a record. Return its aggregate, and an aggregate that is full now.
 
@@ -66,7 +66,7 @@ class Aggregator:
         if aggregate is None or aggregate.size + size > AGGREGATE_BYTES:
             full = aggregate
             aggregate = self.opened[slot] = PendingRecord(number, slot)
-        aggregate.add(entry, size, cost)
+        aggregate.add(entry, size, cost, traceparent)
         return aggregate, full
 
     def take_open(self) -> list[PendingRecord]:

@@ -23,6 +23,7 @@ from kinesumer.producer.record_producer import (
     MAX_BUFFER_BYTES,
     RecordProducer,
 )
+from kinesumer.producer.trace_context import AddTraceparent, Traced, read_writer
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.failure_log import IncidentLog, logger
 from kinesumer.runtime.tasks import CALL_RETRIES
@@ -56,6 +57,11 @@ class Producer(ForAsyncio):
     records that wait fail. ``max_buffer_bytes`` limits the memory for records that wait
     or are under way; a record counts with its data, its partition key and 256 bytes.
 
+    ``traceparent`` puts the W3C trace context of each ``put()`` into the record's data,
+    where ``run(traceparent=...)`` finds it: at a path in JSON objects, such as
+    ``headers.traceparent``, or by a function that takes the data and the text and
+    returns the data. A text that is at the path already stays.
+
     Raise ConfigurationError for an argument that cannot work. Entering the block raises
     StreamMissingError, AccessDeniedError, CredentialsError and the like.
     """
@@ -71,6 +77,7 @@ class Producer(ForAsyncio):
         max_buffer_bytes: int = MAX_BUFFER_BYTES,
         linger_seconds: float = LINGER_SECONDS,
         give_up_seconds: float = GIVE_UP_SECONDS,
+        traceparent: str | AddTraceparent | None = None,
     ) -> None:
         if isinstance(stream, str):
             stream = Stream(stream)
@@ -89,6 +96,7 @@ class Producer(ForAsyncio):
         if region is not None:
             require_text("region", region)
         self.stream = stream
+        self._writer = read_writer(traceparent)
         self._region, self._session = region, session
         self._open = partial(
             open_record_producer,
@@ -209,11 +217,19 @@ class Producer(ForAsyncio):
         """
         records = self._opened()
         stream = records.stream
+        data, origin = self.traced(data)
         given = data, partition_key, explicit_hash_key
         entry = valid_entry(*given, stream.info)
         if entry is None:
             entry = await stream.require_taken(*given)
-        return await records.add(entry)
+        return await records.add(entry, origin)
+
+    def traced(self, data: bytes) -> Traced:
+        """Return data with the present trace context, if that is wanted."""
+        if self._writer is None or self._telemetry is None:
+            return Traced(data, "")
+        create, arn = self._telemetry.create_message, self._opened().stream_arn
+        return self._writer.write(data, lambda: create(arn))
 
     def _opened(self) -> RecordProducer:
         if self._records is None:

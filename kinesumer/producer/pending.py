@@ -57,6 +57,7 @@ class PendingRecord:
         "result",
         "rows",
         "size",
+        "traceparents",
     )
 
     def __init__(self, number: int, order_key: Hashable) -> None:
@@ -71,6 +72,8 @@ class PendingRecord:
         self.cost: int = 0  # bytes of the producer's buffer
         self.result: EntryResult | None = None
         self.error: Exception | None = None
+        # By index, the traceparents of the user records that have one.
+        self.traceparents: dict[int, str] | None = None
         # By index, the user records that were moved to another Kinesis record.
         self.moved: Mapping[int, tuple[PendingRecord, int]] = NOTHING_MOVED
         # Indexes of the user records whose results somebody waits for or has read.
@@ -78,12 +81,19 @@ class PendingRecord:
         self._encoded: Entry | None = None
         self._changed: asyncio.Future[None] | None = None
 
-    def add(self, entry: Entry, size: int, cost: int) -> None:
+    def add(self, entry: Entry, size: int, cost: int, traceparent: str = "") -> None:
         """Append a user record that takes up to ``size`` bytes."""
+        if traceparent:
+            self.traceparents = self.traceparents or {}
+            self.traceparents[self.rows] = traceparent
         self.entries.append(entry)
         self.rows += 1
         self.size += size
         self.cost += cost
+
+    def traceparent_of(self, index: int) -> str:
+        """Return a user record's traceparent; empty if it has none."""
+        return (self.traceparents or {}).get(index, "")
 
     def encode(self) -> Entry:
         """Return the Kinesis record."""

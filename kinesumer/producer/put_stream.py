@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -130,15 +130,19 @@ class PutStream:
         Raise RecordRefusedError if Kinesis refuses one of the records, and thus all.
         """
         try:
-            with self._telemetry.measure("put", self.info.arn):
+            with self._telemetry.trace_put(
+                self.info.arn, sum(record.rows for record in records), _origins(records)
+            ):
                 entries = [record.encode() for record in records]
                 results = await self._target.put_records(entries)
-        except RecordRefusedError:
+        except RecordRefusedError as error:
             self._count(0)
+            self._count_unsent(records, type(error).__name__)
             raise
         except SourceUnavailableError as error:
             self._patience.note_failure(error)
             self._count(len(records))
+            self._count_unsent(records, type(error).__name__)
             if isinstance(error, SourceThrottledError):
                 self._count_throttle()
             return Outcome([], records, str(error))
@@ -152,6 +156,7 @@ class PutStream:
                 size += record.size
             else:
                 failed.append(record)
+                self._count_unsent([record], result.error_code)
                 said = SECRETS.redact(result.error_message or "")
                 reason = f"{result.error_code}: {said}"
         self._count(len(failed), len(accepted), rows, size)
@@ -179,13 +184,25 @@ class PutStream:
             counts.retried + failed,
         )
         if accepted:
-            self._telemetry.count("records_put", self.info.arn, rows)
+            self._telemetry.count("sent_messages", self.info.arn, rows)
             self._telemetry.count("data_bytes_put", self.info.arn, size)
         if failed:
             self._telemetry.count("put_retries", self.info.arn, failed)
 
+    def _count_unsent(self, records: Sequence[PendingRecord], why: str) -> None:
+        """Count the user records of a request that Kinesis has not accepted."""
+        rows = sum(record.rows for record in records)
+        arn = self.info.arn
+        self._telemetry.count("sent_messages", arn, rows, error_type=why)
+
     def _count_throttle(self) -> None:
         self._telemetry.count("throttles", self.info.arn, service="kinesis")
+
+
+def _origins(records: Iterable[PendingRecord]) -> Iterator[str]:
+    """Yield the traceparents of the records of a request."""
+    for record in records:
+        yield from (record.traceparents or {}).values()
 
 
 @cache

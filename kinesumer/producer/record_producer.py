@@ -116,9 +116,10 @@ class RecordProducer:
         """The numbers of records, bytes and requests so far."""
         return self.stream.counts
 
-    async def add(self, entry: Entry) -> PutFuture:
+    async def add(self, entry: Entry, traceparent: str = "") -> PutFuture:
         """Add a record when there is memory for it. Return its future result.
 
+        ``traceparent`` is that of the record's creation; empty without a trace.
         Raise PutFailedError if earlier records have failed and no task awaits their
         results. In this case, and if the call is cancelled, the record isn't added.
         """
@@ -139,7 +140,7 @@ class RecordProducer:
         if self._linger is None:
             delay = self._linger_seconds
             self._linger = self._loop.call_later(delay, self._on_linger)
-        return PutFuture(*self._append(entry, size, cost))
+        return PutFuture(*self._append(entry, size, cost, traceparent))
 
     def send(self) -> None:
         """Send all waiting records without waiting for the answers."""
@@ -203,16 +204,20 @@ class RecordProducer:
         """Return the values for telemetry. Any thread may call this."""
         return ProducerState(self.stream_arn, self.buffered_bytes)
 
-    def _append(self, entry: Entry, size: int, cost: int) -> tuple[PendingRecord, int]:
+    def _append(
+        self, entry: Entry, size: int, cost: int, traceparent: str
+    ) -> tuple[PendingRecord, int]:
         """Append a record without waiting. Return its Kinesis record and its index."""
         self._number += 1
         self.buffered_bytes += cost
         if self._aggregator is None or entry.partition_key is None:
             record = PendingRecord(self._number, entry.partition_key)
-            record.add(entry, size, cost)
+            record.add(entry, size, cost, traceparent)
             self._enqueue(record)
             return record, 0
-        record, full = self._aggregator.add(entry, size, cost, self._number)
+        record, full = self._aggregator.add(
+            entry, size, cost, self._number, traceparent
+        )
         if full is not None:
             self._enqueue(full)
         return record, record.rows - 1
@@ -380,11 +385,10 @@ class RecordProducer:
             self.buffered_bytes -= record.cost
             if record.result is not None:
                 self.stream.take_back(len(indexes))
-            entries = [(index, record.entries[index]) for index in indexes]
-            record.move(
-                {
-                    index: self._append(e, e.size, e.size + RECORD_COST_BYTES)
-                    for index, e in entries
-                }
-            )
+            places = {}
+            for index in indexes:
+                entry, size = record.entries[index], record.entries[index].size
+                cost, origin = size + RECORD_COST_BYTES, record.traceparent_of(index)
+                places[index] = self._append(entry, size, cost, origin)
+            record.move(places)
         self.send()

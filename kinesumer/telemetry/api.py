@@ -1,8 +1,10 @@
 """The interface through which the engine reports metrics and spans.
 
-``docs/monitoring.md`` describes the names, with the prefix ``kinesumer.``. If the KCL
-has the same metric, the name is the KCL's name in snake case. Attributes don't contain
-shards, records or clients. The resource of OpenTelemetry's SDK tells processes apart.
+``docs/monitoring.md`` describes the names. What OpenTelemetry's semantic conventions
+for messaging define has their names (``conventions.py``). Others have the prefix
+``kinesumer.``, and the KCL's name in snake case if the KCL has the same metric.
+Attributes of metrics don't contain shards, records or clients. The resource of
+OpenTelemetry's SDK tells processes apart.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from kinesumer.model.incidents import Incident
+from kinesumer.model.streams import ShardKey
 
 
 class StreamState(NamedTuple):
@@ -56,31 +59,61 @@ class Telemetry:
         """Let gauges read a client's state."""
 
     def count(
-        self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+        self,
+        name: str,
+        stream_arn: str = "",
+        amount: int = 1,
+        *,
+        service: str = "",
+        error_type: str = "",
     ) -> None:
-        """Increase a counter. ``service`` is the AWS service that throttles."""
+        """Increase a counter.
+
+        ``service`` is the AWS service that throttles, ``error_type`` why messages were
+        not sent.
+        """
 
     def measure(
         self, name: str, stream_arn: str = ""
     ) -> AbstractContextManager[object]:
         """Measure the block's duration unless the block raises.
 
-        The measures ``round`` and ``hand_over`` are also traced as spans.
+        The measures ``round`` and ``hand_over`` are also traced as spans. ``commit``
+        counts as an operation of messaging, and is also measured if the block raises.
         """
         return nullcontext()
 
-    def trace(
-        self,
-        name: str,
-        stream_arn: str = "",
-        traceparents: Iterable[str] = (),
-        **counts: int,
+    def note_read(self, stream_arn: str, seconds: float) -> None:
+        """Measure a request for records that was answered."""
+
+    def trace_commit(self, shards: int) -> AbstractContextManager[object]:
+        """Trace the block, which stores the positions of shards of all streams."""
+        return nullcontext()
+
+    def trace_put(
+        self, stream_arn: str, count: int, traceparents: Iterable[str] = ()
     ) -> AbstractContextManager[object]:
-        """Trace the block with links to producers' spans, and counts as attributes."""
+        """Trace and measure a request with so many records, linked to their origins."""
+        return nullcontext()
+
+    def trace_batch(
+        self, shard: ShardKey, count: int, traceparents: Iterable[str] = ()
+    ) -> AbstractContextManager[object]:
+        """Trace and measure a handler's call with records, linked to their origins."""
         return nullcontext()
 
     def trace_record(
-        self, stream_arn: str, traceparent: str
+        self, shard: ShardKey, position: str, traceparent: str
     ) -> AbstractContextManager[object]:
-        """Trace a handler's call for one record as a child of its producer's span."""
+        """Trace a handler's call for one record within the trace of its producer.
+
+        The span is linked to the span of its producer, and to that of the batch.
+        """
         return nullcontext()
+
+    def create_message(self, stream_arn: str) -> str:
+        """Trace that a record was made. Return its traceparent; empty without a trace.
+
+        A consumer links what it does to this span.
+        """
+        return ""

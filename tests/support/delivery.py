@@ -48,7 +48,7 @@ class CountingTelemetry(Telemetry):
         self.counted: Counter[str] = Counter()
 
     def count(
-        self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+        self, name: str, stream_arn: str = "", amount: int = 1, **details: str
     ) -> None:
         self.counted[name] += amount
 

@@ -10,13 +10,18 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kinesumer.telemetry.otel import Instruments, OpenTelemetry
+from kinesumer.telemetry.instruments import Instruments
+from kinesumer.telemetry.otel import OpenTelemetry
 from tests.support.handler_client import Runner
 from tests.support.world import Client, World
 
+APP = {
+    "messaging.system": "aws.kinesis",
+    "messaging.consumer.group.name": "app",
+}
 ORDERS = {
-    "kinesumer.app": "app",
-    "aws.kinesis.stream_name": "orders",
+    **APP,
+    "messaging.destination.name": "orders",
     "cloud.region": "us-east-1",
     "cloud.account.id": "123456789012",
 }
@@ -35,18 +40,23 @@ class Sdk:
             self._meters.get_meter("test"), tracers.get_tracer("test")
         )
 
+    def metrics(self) -> list[Any]:
+        """Return every metric."""
+        data: Any = self._reader.get_metrics_data()
+        return list(data.resource_metrics[0].scope_metrics[0].metrics)
+
     def collect(self) -> dict[str, list[Any]]:
         """Return the data points of every metric that has any."""
-        data: Any = self._reader.get_metrics_data()
         return {
             metric.name: list(metric.data.data_points)
-            for metric in data.resource_metrics[0].scope_metrics[0].metrics
+            for metric in self.metrics()
             if metric.data.data_points
         }
 
     def values(self, name: str) -> list[tuple[dict[str, str], int]]:
         """Return the attributes and the value of each data point of a metric."""
-        points = self.collect().get(f"kinesumer.{name}", [])
+        full = name if name.startswith("messaging.") else f"kinesumer.{name}"
+        points = self.collect().get(full, [])
         return [(dict(point.attributes), point.value) for point in points]
 
     def client(
@@ -64,6 +74,18 @@ class Traced(Runner):
         self.sdk = sdk
         tells = OpenTelemetry("app", world.clock, sdk.instruments)
         super().__init__(world, handler, telemetry=tells, **options)
+
+    @property
+    def batch_spans(self) -> list[Any]:
+        """The finished spans of calls of the handler."""
+        spans = self.spans("process orders")
+        return [s for s in spans if "messaging.message.id" not in s.attributes]
+
+    @property
+    def record_spans(self) -> list[Any]:
+        """The finished spans of single records."""
+        spans = self.spans("process orders")
+        return [s for s in spans if "messaging.message.id" in s.attributes]
 
     def spans(self, name: str) -> list[Any]:
         """Return the finished spans of a name."""

@@ -12,6 +12,7 @@ from kinesumer.model.records import Fence, Record, Source
 from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey, StreamInfo
 from kinesumer.ops.group.produce import LineParser, parse_key
 from kinesumer.producer.record_producer import RecordProducer
+from kinesumer.telemetry.api import Telemetry
 from kinesumer.wire.aggregation import MAGIC, hash_key_of
 from kinesumer.wire.put_records import Entry, EntryResult, refusal
 from tests.support.aggregates import open_records
@@ -44,6 +45,7 @@ class ToyStream:
         ordered: bool = False,
         shards: Sequence[Shard] | None = None,
         on_refused: Callable[[FailedRecord], object] | None = None,
+        telemetry: Telemetry | None = None,
     ) -> RecordProducer:
         """Return a producer that aggregates."""
         return RecordProducer(
@@ -53,6 +55,7 @@ class ToyStream:
             chance=self.chance,
             shards=self.shards if shards is None else shards,
             on_refused=on_refused,
+            telemetry=telemetry,
         )
 
     def distribute(self, *, by_key: bool) -> None:

@@ -74,6 +74,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "max_buffer_bytes": [0, "x"],
         "linger_seconds": [-1, "x"],
         "give_up_seconds": [-1, "x"],
+        "traceparent": [5, "", "a..b"],
     },
     Kinesumer.consume: {
         "streams": [

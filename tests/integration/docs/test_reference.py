@@ -13,7 +13,7 @@ from unittest import mock
 import click
 
 from kinesumer.ops.cli.main import COMMANDS, cli
-from kinesumer.telemetry import otel
+from kinesumer.telemetry import conventions, instruments, otel
 
 ROOT = Path(__file__).parents[3]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -64,20 +64,31 @@ def test_what_the_reference_describes_exists() -> None:
         assert imported(path).__doc__ or isinstance(imported(path), tuple), path
 
 
-METRICS = [
-    *otel.COUNTERS,
-    *otel.STREAM_GAUGES,
-    *otel.CLIENT_GAUGES,
-    *otel.PRODUCER_GAUGES,
+def _is_name(value: object) -> bool:
+    """Return whether a constant is the name of an attribute or a metric."""
+    prefixes = ("messaging.", "cloud.", "error.")
+    return isinstance(value, str) and value.startswith(prefixes)
+
+
+OWN = [
+    *instruments.COUNTERS,
+    *instruments.STREAM_GAUGES,
+    *instruments.CLIENT_GAUGES,
+    *instruments.PRODUCER_GAUGES,
+    *instruments.INCIDENT_GAUGES,
     *otel.SPANS,
-    *(f"{name}.duration" for name in otel.DURATIONS),
-    *("app", "service", "records"),
+    *(f"{name}.duration" for name in instruments.DURATIONS),
+    *("kind", "service", "shards"),
+]
+METRICS = [
+    *(f"kinesumer.{name}" for name in OWN),
+    *(text for text in vars(conventions).values() if _is_name(text)),
 ]
 
 
 def test_the_guide_names_every_metric_span_and_attribute_of_clients() -> None:
     text = TEXTS["monitoring.md"]
-    assert [name for name in METRICS if f"`kinesumer.{name}`" not in text] == []
+    assert [name for name in METRICS if f"`{name}`" not in text] == []
 
 
 def commands(

@@ -57,7 +57,8 @@ NOT_RUN = {
 
 def test_every_python_block_is_run() -> None:
     here = Path(__file__)
-    others = [here.parent / "test_programs.py", here.parent / "test_functions.py"]
+    modules = ("test_programs", "test_functions", "test_otlp")
+    others = [here.parent / f"{name}.py" for name in modules]
     named = {name for path in (here, *others) for name in named_parts(path)}
     named |= {*NOT_RUN}
     for page, _, text in blocks("python"):
@@ -162,7 +163,8 @@ async def test_records_from_now_on(aws: EmbeddedAws) -> None:
 
 PUTS = [  # and the number of requests
     ("README.md", "Producer(", 1),
-    ("docs/produce.md", "async with Producer(", 1),
+    ("docs/produce.md", "aggregate=True", 1),
+    ("docs/produce.md", 'traceparent="headers', 1),
     ("docs/produce.md", "result = await future", 1),
     ("docs/produce.md", "except PutFailedError", 0),
     ("docs/produce.md", "with blocking.Producer(", 1),

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kinesumer.telemetry.otel import Instruments
+from kinesumer.telemetry.instruments import Instruments
 
 MOST_OBJECTS = 50_000
 

@@ -23,7 +23,7 @@ async def test_each_effect_reaches_its_part(world: World) -> None:
         [Free(owned, 7), Processed(owned, 2, 60), Signal.COMMIT, Signal.WAKE]
     )
     assert buffer.used == 3
-    assert telemetry.counted == {"records_processed": 2, "data_bytes_processed": 60}
+    assert telemetry.counted == {"consumed_messages": 2, "data_bytes_processed": 60}
     assert requests == ["commit"]
     assert await waiting is None
 

@@ -230,7 +230,7 @@ async def test_records_that_cannot_be_decoded_are_counted(world: World) -> None:
     await runner.leave()
     points = runner.sdk.collect()
     assert points["kinesumer.decode_failures"][0].value == 2
-    assert points["kinesumer.records_processed"][0].value == 4
+    assert points["messaging.client.consumed.messages"][0].value == 4
     assert points["kinesumer.data_bytes_processed"][0].value == 4
 
 

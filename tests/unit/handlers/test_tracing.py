@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from kinesumer import Batch
@@ -20,6 +21,20 @@ from tests.support.world import World
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 HEADER = f"00-{TRACE}-{SPAN}-01"
 OTHER = f"00-{TRACE}-00f067aa0ba902b8-01"
+
+
+PROCESS = ORDERS | {
+    "messaging.operation.name": "process",
+    "messaging.operation.type": "process",
+    "messaging.destination.partition.id": "shardId-000000000000",
+}
+
+
+def number_of(world: World, data: bytes) -> str:
+    """Return the sequence number of a record in the stream."""
+    log = world.kinesis.stream("orders").shards["shardId-000000000000"].log
+    [number] = [record.sequence_number for record in log if record.data == data]
+    return number
 
 
 def record(data: bytes) -> Record:
@@ -60,9 +75,10 @@ async def test_a_batchs_span_is_linked_to_each_of_its_producers_once(
     headers = [HEADER, HEADER, "nonsense", "", OTHER]
     world.put(*(f'{{"tp": "{header}"}}' for header in headers), "no JSON")
     runner = Traced(world, Sdk(), handle, traceparent="tp")
-    await world.until(lambda: runner.spans("kinesumer.handle"))
-    [span] = runner.spans("kinesumer.handle")
-    assert span.attributes == {**ORDERS, "kinesumer.records": 6}
+    await world.until(lambda: runner.batch_spans)
+    [span] = runner.batch_spans
+    assert span.attributes == PROCESS | {"messaging.batch.message_count": 6}
+    assert span.kind is SpanKind.CONSUMER
     linked = [f"{link.context.span_id:016x}" for link in span.links]
     assert linked == [SPAN, OTHER.split("-")[2]]
     assert span.parent is None
@@ -77,13 +93,15 @@ async def test_a_records_span_is_a_child_of_its_producers_and_linked_to_the_batc
 
     world.put("a", "b", "c")
     runner = Traced(world, Sdk(), ignore, traceparent=found)
-    await world.until(lambda: runner.spans("kinesumer.handle"))
-    [batch] = runner.spans("kinesumer.handle")
-    [span] = runner.spans("kinesumer.handle_record")
+    await world.until(lambda: runner.batch_spans)
+    [batch] = runner.batch_spans
+    [span] = runner.record_spans
     assert f"{span.context.trace_id:032x}" == TRACE
     assert f"{span.parent.span_id:016x}" == SPAN
-    assert [link.context for link in span.links] == [batch.context]
-    assert span.attributes == ORDERS
+    producer, own = span.links
+    assert (producer.context, own.context) == (span.parent, batch.context)
+    assert span.attributes == PROCESS | {"messaging.message.id": number_of(world, b"b")}
+    assert span.kind is SpanKind.CONSUMER
     assert not batch.links
 
 
@@ -104,8 +122,8 @@ async def test_a_traceparent_that_is_long_or_odd_costs_nothing_and_names_nothing
     runner = Traced(
         world, Sdk(), ignore, traceparent=lambda record: texts[int(record.data)]
     )
-    await world.until(lambda: runner.spans("kinesumer.handle"))
-    spans = runner.spans("kinesumer.handle_record")
+    await world.until(lambda: runner.batch_spans)
+    spans = runner.record_spans
     assert [span.parent for span in spans] == [None] * len(texts)
     assert parsed == texts[1:]
     assert not [one for one in caplog.records if one.name.startswith("opentelemetry")]
@@ -132,11 +150,17 @@ async def test_failing_calls_and_dead_letters_are_counted_and_stand_in_the_span(
     assert points["kinesumer.handler_failures"][0].value == 3
     assert points["kinesumer.dead_letters"][0].value == 1
     assert points["kinesumer.dead_letters"][0].attributes == ORDERS
-    assert points["kinesumer.records_processed"][0].value == 3
+    assert points["messaging.client.consumed.messages"][0].value == 3
     assert points["kinesumer.data_bytes_processed"][0].value == 3
-    failed = [s for s in runner.spans("kinesumer.handle") if not s.status.is_ok]
+    failed = [s for s in runner.batch_spans if not s.status.is_ok]
     assert len(failed) == 3
     assert failed[0].events[0].attributes["exception.message"] == "bad"
+    assert failed[0].attributes["error.type"] == "ValueError"
+    durations = {
+        point.attributes.get("error.type"): point.count
+        for point in points["messaging.process.duration"]
+    }
+    assert durations == {None: 1, "ValueError": 3}
 
 
 async def test_what_finds_the_traceparent_may_fail_like_the_handler(

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import pytest
@@ -18,6 +19,7 @@ from kinesumer.errors import FailedRecord, PutFailedError, RecordRefusedError
 from kinesumer.model.streams import Shard
 from kinesumer.producer import put_stream
 from kinesumer.producer.record_producer import STRATEGY_SECONDS
+from kinesumer.telemetry.api import Telemetry
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire.put_records import Entry
 from tests.support.producers import add_all
@@ -35,6 +37,19 @@ def places(stream: ToyStream) -> list[str]:
         str((shard, r.sequence_number, r.sub_sequence_number, r.data))
         for shard, r in stream.read_as_the_kcl()
     )
+
+
+class Origins(Telemetry):
+    """Keeps the traceparents of each request, in order."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[str]] = []
+
+    def trace_put(
+        self, stream_arn: str, count: int, traceparents: Iterable[str] = ()
+    ) -> AbstractContextManager[object]:
+        self.requests.append(sorted(traceparents))
+        return nullcontext()
 
 
 def auto_stream(shards: int = 4) -> ToyStream:
@@ -57,6 +72,21 @@ async def test_no_record_is_aggregated_for_a_stream_with_auto(
     assert not stream.aggregates()
     [warning] = caplog.messages
     assert "the producer's aggregate and ordered has no effect" in warning
+
+
+async def test_records_that_are_packed_again_keep_their_origins(world: World) -> None:
+    stream, origins = ToyStream(1, shards=1), Origins()
+    producer = stream.producer(telemetry=origins)
+    stream.split()
+    for number, entry in enumerate(numbered(40)):
+        await producer.add(entry, f"origin {number % 31}")
+    retried = (await producer.flush()).retried
+    assert retried > 0
+    first, *others = origins.requests
+    assert first == sorted(f"origin {number % 31}" for number in range(40))
+    repeated = [origin for request in others for origin in request]
+    assert len(repeated) == retried
+    assert set(repeated) < set(first)
 
 
 async def test_a_reshard_of_a_stream_with_auto_puts_nothing_twice(world: World) -> None:

@@ -84,7 +84,7 @@ class Counting(Telemetry):
         self.rows = 0
 
     def count(
-        self, name: str, stream_arn: str = "", amount: int = 1, *, service: str = ""
+        self, name: str, stream_arn: str = "", amount: int = 1, **details: str
     ) -> None:
         self.rows += amount if name == "corrupt_rows" else 0
 

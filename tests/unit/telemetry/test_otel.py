@@ -17,11 +17,12 @@ from kinesumer.model.streams import HASH_KEYS, FanOutUse
 from kinesumer.ports import Polled
 from kinesumer.producer.record_producer import RECORD_COST_BYTES, RecordProducer
 from kinesumer.runtime.failure_log import IncidentLog
-from kinesumer.telemetry import otel
+from kinesumer.telemetry import instruments
+from kinesumer.telemetry.conventions import GROUP
 from kinesumer.telemetry.otel import OpenTelemetry
 from kinesumer.wire.put_records import Entry, EntryResult, aggregate
 from tests.support.clients import Thinking
-from tests.support.otel import ORDERS, Sdk
+from tests.support.otel import APP, ORDERS, Sdk
 from tests.support.toy_stream import INFO, TAKEN, PutTarget
 from tests.support.world import ARN, World
 
@@ -58,23 +59,36 @@ async def test_a_small_run_records_every_metric(
     assert one.group.session is not None
     one.group.session.coordinator.shards.drop(next(iter(one.group.owned_shards())))
     metrics = sdk.collect()
-    names = {*otel.COUNTERS, *otel.STREAM_GAUGES, *otel.CLIENT_GAUGES}
+    names = {
+        *instruments.COUNTERS,
+        *instruments.STREAM_GAUGES,
+        *instruments.CLIENT_GAUGES,
+    }
     names -= {"corrupt_rows", "decode_failures", "handler_failures", "dead_letters"}
-    names |= {f"{name}.duration" for name in otel.DURATIONS}
-    names -= {"records_put", "data_bytes_put", "put_retries", "put.duration"}
-    assert metrics.keys() == {f"kinesumer.{name}" for name in names}
+    names |= {f"{name}.duration" for name in instruments.DURATIONS}
+    names -= {"data_bytes_put", "put_retries"}
+    messaging = {
+        "messaging.client.consumed.messages",
+        "messaging.client.operation.duration",
+    }
+    assert metrics.keys() == {f"kinesumer.{name}" for name in names} | messaging
     points = [point for points in metrics.values() for point in points]
     attributes = {key for point in points for key in point.attributes}
-    assert attributes == {*ORDERS, "kinesumer.service"}
+    operation = {"messaging.operation.name", "messaging.operation.type"}
+    assert attributes == {*ORDERS, "kinesumer.service"} | operation
+    durations = metrics["messaging.client.operation.duration"]
+    kinds = {point.attributes["messaging.operation.name"] for point in durations}
+    assert kinds == {"commit", "get_records"}
     assert len(one.seen) == 22
-    assert sdk.values("records_processed") == [(ORDERS, 22)]
+    consume = ORDERS | {"messaging.operation.name": "consume"}
+    assert sdk.values("messaging.client.consumed.messages") == [(consume, 22)]
     size = 210 + len(frame[:-1])
     assert sdk.values("data_bytes_processed") == [(ORDERS, size)]
     assert sdk.values("corrupt_aggregates") == [(ORDERS, 1)]
     assert sdk.values("records_outside_hash_range") == [(ORDERS, 1)]
     assert sdk.values("total_leases") == [(ORDERS, 4)]
     assert sdk.values("current_leases") == [(ORDERS, 1)]
-    assert sdk.values("num_workers") == [({"kinesumer.app": "app"}, 2)]
+    assert sdk.values("num_workers") == [(APP, 2)]
     assert [p.count for p in metrics["kinesumer.hand_over.duration"]] == [2]
     await two.stop()
     await one.stop()
@@ -90,9 +104,8 @@ async def test_incidents_are_counted_by_kind_and_stream(world: World) -> None:
     for client in (one, two):
         client.group.context.incidents.note(IncidentKind.CREDENTIALS)
     one.group.context.incidents.note(IncidentKind.KMS, stream_arn=ARN)
-    app = {"kinesumer.app": "app"}
     assert sdk.values("incidents") == [
-        (app | {"kinesumer.kind": "credentials"}, 2),
+        (APP | {"kinesumer.kind": "credentials"}, 2),
         (ORDERS | {"kinesumer.kind": "kms"}, 1),
     ]
     await one.stop()
@@ -119,7 +132,7 @@ async def test_spans_cover_rounds_commits_and_hand_overs(world: World) -> None:
     await asyncio.sleep(20)
     await one.stop()
     names = {span.name for span in sdk.exporter.get_finished_spans()}
-    assert names == {"kinesumer.round", "kinesumer.commit"}
+    assert names == {"kinesumer.round", "commit"}
 
 
 async def test_records_of_a_slow_batch_are_counted_one_by_one(world: World) -> None:
@@ -127,7 +140,7 @@ async def test_records_of_a_slow_batch_are_counted_one_by_one(world: World) -> N
     put(world, 100, shards=1)
     one, _ = sdk.client(world, "one", handle=Thinking(1))
     await asyncio.sleep(30)
-    ((_, records),) = sdk.values("records_processed")
+    ((_, records),) = sdk.values("messaging.client.consumed.messages")
     assert 10 < records < 40
     await one.stop()
 
@@ -179,14 +192,18 @@ async def test_a_producer_reports_what_it_puts_without_an_app(world: World) -> N
         await producer.add(Entry(b"12345", "key"))
     await producer.add(Entry(b"late", "key"))
     await asyncio.sleep(1.2)
-    orders = {name: text for name, text in ORDERS.items() if name != "kinesumer.app"}
+    orders = {name: text for name, text in ORDERS.items() if name != GROUP}
     throttles = orders | {"kinesumer.service": "kinesis"}
-    assert sdk.values("records_put") == [(orders, 3)]
+    put = orders | {"messaging.operation.name": "put_records"}
+    refused = put | {"error.type": "ProvisionedThroughputExceededException"}
+    sent = sdk.values("messaging.client.sent.messages")
+    assert sorted(sent, key=str) == [(refused, 1), (put, 3)]
     assert sdk.values("data_bytes_put") == [(orders, 24)]
     assert sdk.values("put_retries") == [(orders, 1)]
     assert sdk.values("throttles") == [(throttles, 1)]
     assert sdk.values("put_buffered_bytes") == [(orders, 7 + RECORD_COST_BYTES)]
-    [duration] = sdk.collect()["kinesumer.put.duration"]
+    [duration] = sdk.collect()["messaging.client.operation.duration"]
+    assert duration.attributes == put | {"messaging.operation.type": "send"}
     assert (duration.count, duration.sum) == (1, pytest.approx(1.0, abs=0.1))
     telemetry.unwatch()
     assert sdk.values("put_buffered_bytes") == []
@@ -195,7 +212,8 @@ async def test_a_producer_reports_what_it_puts_without_an_app(world: World) -> N
     telemetry.watch_producer(
         lambda: producer.read_gauges()._replace(incidents=(*incidents.current(),))
     )
-    assert sdk.values("incidents") == [({"kinesumer.kind": "credentials"}, 1)]
+    credentials = {"kinesumer.kind": "credentials", "messaging.system": "aws.kinesis"}
+    assert sdk.values("incidents") == [(credentials, 1)]
     incidents.note_credentials("")
     assert sdk.values("incidents") == []
     telemetry.unwatch()
@@ -206,7 +224,8 @@ async def test_a_producer_reports_what_it_puts_without_an_app(world: World) -> N
 def test_reading_the_first_traceparent_imports_nothing() -> None:
     program = """
 import sys
-from kinesumer.telemetry.otel import links_to, process_instruments
+from kinesumer.telemetry.instruments import process_instruments
+from kinesumer.telemetry.otel import links_to
 
 process_instruments()
 loaded = {*sys.modules}

@@ -119,7 +119,7 @@ def test_a_print_from_anywhere_is_harmless(orders: EmbeddedAws) -> None:
     assert all(json.loads(line)["stream"] == "orders" for line in found)
     assert rest == b""
     assert errors.count(b"from python") == errors.count(b"from the system") == 10
-    assert b'"name": "kinesumer.records_processed"' in errors
+    assert b'"name": "messaging.client.consumed.messages"' in errors
 
 
 # --- the end --------------------------------------------------------------------------
