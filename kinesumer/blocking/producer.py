@@ -23,7 +23,7 @@ from kinesumer.producer.record_producer import (
     MAX_BUFFER_BYTES,
     RECORD_COST_BYTES,
 )
-from kinesumer.producer.trace_context import AddTraceparent
+from kinesumer.producer.trace_context import AddTraceparent, Traced
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.stop_signals import fail_at_exit
 from kinesumer.wire.put_records import Entry
@@ -186,6 +186,10 @@ class _Producer(asynchronous.Producer):
         await super().__aenter__()
         self.put_stream = self._opened().stream
         return self
+
+    def traced(self, data: bytes) -> Traced:
+        """Return data with the trace context of the calling thread, if wanted."""
+        return self._traced(data)
 
     async def end(self) -> None:
         """Close the producer when the interpreter ends. Raise PutFailedError."""

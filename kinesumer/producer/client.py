@@ -217,14 +217,14 @@ class Producer(ForAsyncio):
         """
         records = self._opened()
         stream = records.stream
-        data, origin = self.traced(data)
+        data, origin = self._traced(data)
         given = data, partition_key, explicit_hash_key
         entry = valid_entry(*given, stream.info)
         if entry is None:
             entry = await stream.require_taken(*given)
         return await records.add(entry, origin)
 
-    def traced(self, data: bytes) -> Traced:
+    def _traced(self, data: bytes) -> Traced:
         """Return data with the present trace context, if that is wanted."""
         if self._writer is None or self._telemetry is None:
             return Traced(data, "")

@@ -72,8 +72,8 @@ class ContextWriter:
         changed: Any = add(data, traceparent)
         if not isinstance(changed, bytes):
             raise ConfigurationError(
-                f"traceparent={add!r} returned {type(changed).__name__}: return the "
-                "record's data as bytes"
+                f"traceparent={add!r} returned {type(changed).__name__}: make it "
+                "return the record's data as bytes"
             )
         return Traced(changed, traceparent)
 

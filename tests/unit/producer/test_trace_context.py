@@ -80,7 +80,9 @@ def test_a_function_puts_the_context_where_it_wants() -> None:
 
 
 def test_a_function_that_returns_no_bytes_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="returned str: return the record's"):
+    with pytest.raises(
+        ConfigurationError, match="returned str: make it return the record's"
+    ):
         write(lambda data, text: "text", b"x")
 
 

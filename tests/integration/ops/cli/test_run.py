@@ -181,7 +181,7 @@ def processed(port: int) -> dict[str, float]:
     return {
         sample.labels["process"]: sample.value
         for family in families
-        if family.name == "kinesumer_records_processed"
+        if family.name == "messaging_client_consumed_messages"
         for sample in family.samples
     }
 
