@@ -19,7 +19,7 @@ import msgspec
 
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import Fence, Record, Seconds, Source
-from kinesumer.model.streams import HASH_KEYS, YEAR_10000, ShardKey
+from kinesumer.model.streams import CONSUMER_ARN, HASH_KEYS, YEAR_10000, ShardKey
 
 # Longest part of a refused value in an error.
 SHOWN_CHARACTERS = 100
@@ -77,7 +77,11 @@ class _Sources(dict[tuple[str, str], Source]):
         self._app = app
 
     def __missing__(self, shard: tuple[str, str]) -> Source:
-        fence = Fence(ShardKey(*shard), 0, self._app)
+        arn, shard_id = shard
+        # With enhanced fan-out, Lambda names the stream's consumer.
+        if consumer := CONSUMER_ARN.fullmatch(arn):
+            arn = consumer[1]
+        fence = Fence(ShardKey(arn, shard_id), 0, self._app)
         found = self[shard] = Source(fence, 0, HASH_KEYS - 1)
         return found
 

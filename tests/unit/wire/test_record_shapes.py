@@ -59,6 +59,11 @@ def test_a_lambda_record_has_a_source_that_its_shard_shares() -> None:
     assert (first.source.first_hash, first.source.last_hash) == (0, HASH_KEYS - 1)
 
 
+def test_a_record_of_enhanced_fan_out_belongs_to_the_stream() -> None:
+    [record] = read_records([from_lambda(arn=f"{ARN}/consumer/billing:1616044553")])
+    assert (record.stream_arn, record.stream) == (ARN, "orders")
+
+
 @pytest.mark.parametrize("missing", ["eventID", "eventSourceARN"])
 def test_a_lambda_record_without_its_place_has_no_source(missing: str) -> None:
     event = from_lambda()
