@@ -130,6 +130,17 @@ def test_records_have_typed_values() -> None:
     assert answer == failures(1)
 
 
+def test_type_checkers_compare_the_handlers_annotation_with_the_decoder() -> None:
+    """mypy reports the comments below if it has nothing to ignore."""
+
+    async def handle(record: Record[Order]) -> None:
+        """Handle an order."""
+
+    batch_handler(handle, decode=Order).close()
+    batch_handler(handle).close()  # type: ignore[arg-type]
+    batch_handler(handle, decode=int).close()  # type: ignore[misc]
+
+
 def test_a_handler_with_its_own_options_and_middleware_is_called() -> None:
     hooks: list[str] = []
 
