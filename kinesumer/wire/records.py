@@ -45,7 +45,9 @@ class ChildShard(msgspec.Struct, rename="pascal"):
     hash_key_range: HashKeyRange
 
 
-class _SequenceNumbers(msgspec.Struct, rename="pascal"):
+class SequenceNumbers(msgspec.Struct, rename="pascal"):
+    """Where a listed shard ends; None if it is open."""
+
     ending_sequence_number: str | None = None
 
 
@@ -54,7 +56,7 @@ class ListedShard(msgspec.Struct, rename="pascal"):
 
     shard_id: str
     hash_key_range: HashKeyRange
-    sequence_number_range: _SequenceNumbers
+    sequence_number_range: SequenceNumbers
     parent_shard_id: str | None = None
     adjacent_parent_shard_id: str | None = None
 

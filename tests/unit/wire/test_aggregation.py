@@ -10,7 +10,7 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Record, Source
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire import aggregate_readers, aggregation
-from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_in_steps
+from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_all, open_in_steps
 from tests.support.aggregates import (
     KEY,
     ONE,
@@ -231,3 +231,22 @@ def test_a_step_has_limited_data(monkeypatch: pytest.MonkeyPatch) -> None:
     [digest, *_] = open_in_steps([parts_of(1, 60)], WHOLE)
     assert digest.opened.records == []
     assert list(open_in_steps([], WHOLE)) == []
+
+
+def test_records_of_several_shards_are_opened_with_their_own_sources() -> None:
+    data = frame(message([ONE, ONE]))
+    first, second, third = (kinesis_record(data, number) for number in "123")
+    first.source, third.source = WHOLE, WHOLE
+    broken = kinesis_record(data[:-1], "4")
+    opened, unopened = open_all([first, second, third, broken])
+    assert [(r.position.text, r.source) for r in opened] == [
+        *(("1:0", WHOLE), ("1:1", WHOLE)),
+        *(("2:0", None), ("2:1", None)),
+        *(("3:0", WHOLE), ("3:1", WHOLE)),
+        ("4", None),
+    ]
+    assert unopened == [broken]
+
+
+def test_no_records_are_opened_to_none() -> None:
+    assert open_all([]) == ([], [])

@@ -18,6 +18,9 @@ from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.wire.aggregation import has_aggregates, with_source
 from kinesumer.wire.put_records import Entry, aggregate
 from kinesumer.wire.records import (
+    HashKeyRange,
+    ListedShard,
+    SequenceNumbers,
     decode_iterator,
     decode_page,
     payload_bytes,
@@ -220,3 +223,23 @@ def test_records_of_a_page_in_cbor_are_packed() -> None:
 )
 def test_records_of_other_pages_are_objects(body: bytes) -> None:
     assert isinstance(decode_page(body).records, list)
+
+
+# --- listed shards --------------------------------------------------------------------
+
+
+def listed(last: int, ending: str | None = None, **parents: str) -> ListedShard:
+    keys = HashKeyRange("0", str(last))
+    return ListedShard("s", keys, SequenceNumbers(ending), **parents)
+
+
+def test_a_listed_shard_has_its_range_its_parents_and_its_end() -> None:
+    assert listed(9).read() == Shard("s", 0, 9)
+    closed = listed(9, "5", parent_shard_id="p", adjacent_parent_shard_id="q")
+    assert closed.read() == Shard("s", 0, 9, ("p", "q"), "5")
+    assert closed.read().closed
+
+
+def test_a_listed_shard_with_an_invalid_range_is_an_error() -> None:
+    with pytest.raises(ValueError, match="hash keys from 0 to"):
+        listed(HASH_KEYS).read()
