@@ -229,8 +229,8 @@ def _depends(
         raise ConfigurationError(f"{where} has Depends() twice: keep one of them")
     if found and parameter.kind is parameter.POSITIONAL_ONLY:
         raise ConfigurationError(
-            f"{where} is positional-only, but dependencies are passed by name: move "
-            "the `/`"
+            f"{where} is positional-only, but dependencies are passed by name: put "
+            "the `/` before it"
         )
     return found[0] if found else None
 

@@ -27,10 +27,10 @@ PUBLIC = {"model", "producer"}
 
 IMPERATIVES = """
     add allow begin call change check choose compare consume correct create decode
-    delete drop enable exclude expect filter give increase install iterate keep leave
-    let lower make name open pass pause pip print put raise read reload remove rename
-    renew repair repeat restart resume run seek set show start stop take try update
-    upgrade use wait write
+    delete drop enable exclude expect filter give import increase install iterate
+    keep leave let list lower make name open pass pause pip print put raise read
+    reload remove rename renew repair repeat restart resume run seek set show start
+    stop take try update upgrade use wait write
 """.split()
 ADVICE = re.compile(
     r"\bmust\b|(?:^|[:;,.?(] |\b(?:and|or|then) )"

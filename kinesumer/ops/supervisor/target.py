@@ -17,7 +17,7 @@ from kinesumer.client import Kinesumer
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.validation import is_async
 
-HOW = "pass MODULE:ATTRIBUTE, such as app:app"
+HINT = "pass MODULE:ATTRIBUTE, such as app:app"
 
 
 class ClientOptions(NamedTuple):
@@ -79,13 +79,13 @@ def load_target(text: str) -> Target:
     """
     module_name, colon, path = text.partition(":")
     if not (module_name and colon and path):
-        raise ConfigurationError(f"{text!r} doesn't name an application: {HOW}")
+        raise ConfigurationError(f"{text!r} doesn't name an application: {HINT}")
     module = _imported(module_name)
     try:
         found: Any = reduce(getattr, path.split("."), module)
     except AttributeError:
         raise ConfigurationError(
-            f"module {module_name} has no attribute {path}{_apps_of(module)}: {HOW}"
+            f"module {module_name} has no attribute {path}{_apps_of(module)}: {HINT}"
         ) from None
     if not isinstance(found, App):
         _check_function(text, found)
@@ -101,8 +101,8 @@ def _imported(name: str) -> ModuleType:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
             raise ConfigurationError(
-                f"there is no module {missing} in this directory or among the "
-                f"installed packages: start the command where it is, or {HOW}"
+                f"module {missing} isn't in this directory or among the installed "
+                f"packages: start the command where it is, or {HINT}"
             ) from error
         raise ConfigurationError(
             f"module {name} can't be imported: {error}; install what it needs"

@@ -38,9 +38,7 @@ class TableStreamSettings:
 
     def __post_init__(self) -> None:
         if self.partitions < 1:
-            raise ConfigurationError(
-                f"partitions={self.partitions}: a table has at least one"
-            )
+            raise ConfigurationError(f"partitions={self.partitions} must be at least 1")
         for name in ("rollover_seconds", "retention_seconds"):
             seconds = getattr(self, name)
             if not 0 < seconds < math.inf:
