@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.coordination.group import GroupConsumer
@@ -39,14 +40,14 @@ from kinesumer.testing.simulation.user_code import (
 from kinesumer.testing.simulation.world import World
 
 
-class SimulatedHeartbeatThread(HeartbeatTask):
+class SimulatedHeartbeatThread:
     """Sends heartbeats on a second thread, even while the first thread is blocked.
 
     As with real threads, a function that one thread calls on the other runs later.
     """
 
-    def __init__(self, thread: Machine, context: ClientContext) -> None:
-        super().__init__(context)
+    def __init__(self, thread: Machine, task: HeartbeatTask) -> None:
+        self._heartbeat = task
         self._on_thread = copy_context()
         self._on_thread.run(MACHINE.set, thread)
         self._call = partial(thread.loop.call_soon, context=self._on_thread)
@@ -58,17 +59,22 @@ class SimulatedHeartbeatThread(HeartbeatTask):
         def pass_on(event: Event) -> None:
             loop.call_soon(notify, event, context=home)
 
-        self._on_thread.run(super().start, make_heartbeater, pass_on)
+        self._on_thread.run(self._heartbeat.start, make_heartbeater, pass_on)
 
     def call_in_loop(self, change: Callable[[Heartbeater], None]) -> None:
         """Call a function with the heartbeater, on the heartbeat thread."""
-        self._call(super().call_in_loop, change)
+        self._call(self._heartbeat.call_in_loop, change)
 
     async def stop(self) -> None:
         """Stop the heartbeats. No heartbeat is sent after this method returns."""
-        if self.task is not None:
-            self._call(self.task.cancel)
-            await asyncio.wait([self.task])
+        if (task := self._heartbeat.task) is not None:
+            self._call(task.cancel)
+            await asyncio.wait([task])
+
+
+def on_thread(thread: Machine, task: HeartbeatTask) -> HeartbeatTask:
+    """Return a heartbeat that runs on a second thread of a process."""
+    return cast("HeartbeatTask", SimulatedHeartbeatThread(thread, task))
 
 
 class Process:
@@ -256,7 +262,19 @@ class Process:
 
     async def _consume(self) -> None:
         self._draw_fan_out()
-        client = SimulatedClient(
+        client = self._new_client()
+        async with client:
+            self.client = client
+            self.world.checker.turns.begin(self.machine, self.owned_shards)
+            try:
+                streams = self.requested_streams()
+                await UserSide(client, self.user_code).consume(streams)
+            finally:
+                self.client = None
+
+    def _new_client(self) -> SimulatedClient:
+        """Return a client over the simulated ports. Another version has its own."""
+        return SimulatedClient(
             self.world.scenario.app,
             client_id=self.client_id,
             config=self.world.config_of(self.client_id),
@@ -270,18 +288,10 @@ class Process:
                 history=self.history,
             ),
         )
-        async with client:
-            self.client = client
-            self.world.checker.turns.begin(self.machine, self.owned_shards)
-            try:
-                streams = self.requested_streams()
-                await UserSide(client, self.user_code).consume(streams)
-            finally:
-                self.client = None
 
     def _new_heartbeat(self, context: ClientContext) -> HeartbeatTask:
         context = replace(context, store=self.recorded)
-        return SimulatedHeartbeatThread(self.heartbeat_thread, context)
+        return on_thread(self.heartbeat_thread, HeartbeatTask(context))
 
     async def _open_source(self, stream: Stream) -> StreamSource:
         link = (self.machine, self.random, self.kinesis_network)

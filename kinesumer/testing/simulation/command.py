@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from kinesumer.testing.simulation.other_version import load_version
 from kinesumer.testing.simulation.run import (
     Outcome,
     Run,
@@ -71,6 +72,12 @@ from kinesumer.testing.simulation.scenarios import (
     show_default=True,
     help="Search the shortest run that shows a violation.",
 )
+@click.option(
+    "--versions",
+    "other",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Root of a checkout of another version. Clients of both are in a group.",
+)
 @click.option("--jobs", default=1, show_default=True, help="Number of processes.")
 @click.option("--quiet", is_flag=True, help="Print only violations and the summary.")
 def main(
@@ -83,6 +90,7 @@ def main(
     file: Path | None,
     count: int,
     scenario: str,
+    other: Path | None,
     jobs: int,
     shrink: bool,
     quiet: bool,
@@ -95,6 +103,8 @@ def main(
     first = secrets.randbelow(10**9) if seed is None else seed
     sizes = {"members": members, "shards": shards}
     changes: dict[str, Any] = {name: size for name, size in sizes.items() if size}
+    if other is not None:
+        changes["other_version"] = _checked(other)
     runs = (
         _run(
             replace(scenario_for(scenario, number), **changes), number, minutes, faults
@@ -111,6 +121,14 @@ def main(
     click.echo(_summary(outcomes))
     if any(outcome.violation for outcome in outcomes):
         sys.exit(1)
+
+
+def _checked(other: Path) -> str:
+    try:
+        load_version(source := str(other.resolve()))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--versions") from error
+    return source
 
 
 def _summary(outcomes: list[Outcome]) -> str:

@@ -130,7 +130,11 @@ class FaultInjector:
             self._later(seconds + 1, self.sim.start_process().leave)
 
     def deploy(self, _seconds: float) -> None:
-        """Replace each process in turn by a new one, perhaps with other streams."""
+        """Replace each process in turn by a new one, perhaps with other streams.
+
+        In a group of two versions, the new processes may run another version.
+        """
+        self.sim.choose_version()
         for index, process in enumerate(self.sim.living):
             self._later(3 * index, process.leave)
             self._later(3 * index + 4 * self.random.random(), self._start_next)

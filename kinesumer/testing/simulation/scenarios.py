@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kinesumer.handlers.handler_function import HandlerFunction
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.streams import Start
+from kinesumer.testing.simulation.machine import EPOCH
 
 # The kinds of faults of a group that uses fan-out.
 WITH_SUBSCRIPTIONS = "all,subscriptions"
@@ -64,6 +65,8 @@ class Scenario:
     """The total rate of records over all streams."""
     aggregated: float = 0.0
     """Share of the Kinesis records that hold several user records."""
+    odd_aggregates: float = 0.0
+    """Share of the aggregates that are as only other producers write them."""
     assignor: Literal["range", "load"] = "range"
     commit: Literal["auto", "manual"] = "auto"
     batches: bool = False
@@ -108,6 +111,8 @@ class Scenario:
     """Time after which a subscription ends."""
     callbacks: bool = False
     """True if clients have ``on_assigned`` and ``on_revoked``."""
+    other_version: str = ""
+    """Root of a checkout of another version, which some of the clients run."""
     config: dict[str, Any] = field(default_factory=dict)
 
 
@@ -322,10 +327,18 @@ def _fan_out(draw: random.Random, _: Scenario) -> dict[str, Any]:
     }
 
 
+def _start(draw: random.Random, _: Scenario) -> dict[str, Any]:
+    """Let the group start by time, sometimes before what the streams still hold."""
+    ago = draw.choice((60.0, 172_800.0))
+    return {"start": Start(type="AT_TIMESTAMP", timestamp=EPOCH - ago)}
+
+
 # What changes the fields of some drawn groups, by the purpose of its random draw.
 EXTRAS: dict[str, Callable[[random.Random, Scenario], dict[str, Any]]] = {
     "max_shards": _max_shards,
     "callbacks": lambda _, __: {"callbacks": True},
+    "aggregates of others": lambda _, __: {"odd_aggregates": 0.2},
+    "start": _start,
     "fan-out": _fan_out,
     "poison": lambda _, scenario: {"faults": f"{scenario.faults},{POISON}"},
     "strategy": lambda _, scenario: {"faults": f"{scenario.faults},{SWITCHES}"},

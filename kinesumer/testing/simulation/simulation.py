@@ -28,6 +28,11 @@ from kinesumer.testing.simulation.network import (
     LinkedStore,
     NetworkConditions,
 )
+from kinesumer.testing.simulation.other_version import (
+    OtherProcess,
+    OtherVersion,
+    load_version,
+)
 from kinesumer.testing.simulation.scenarios import Scenario, UserCode
 from kinesumer.testing.simulation.world import World
 from kinesumer.wire import admin_writes
@@ -38,6 +43,8 @@ Work = Callable[["Operator"], Awaitable[object]]
 # The time between attempts to undo drains. One isn't enough: a drained client whose
 # session has died registers again, still as drained.
 AGAIN_SECONDS = 10.0
+# Shares of the new processes that run another version. Each deploy brings another one.
+VERSION_SHARES = (0.0, 0.5, 1.0)
 
 T = TypeVar("T")
 
@@ -58,6 +65,11 @@ class Simulation(World):
         self.operators: list[Operator] = []
         # Functions to call with each process that starts.
         self.on_start: list[Callable[[Process], None]] = []
+        self.other_version: OtherVersion | None = None
+        if scenario.other_version:
+            self.other_version = load_version(scenario.other_version)
+        self._versions = self.random_for("versions")
+        self._other_version_share = self._versions.choice(VERSION_SHARES)
         if host is None:
             for number in range(2, scenario.apps + 1):
                 other = replace(scenario, app=f"{scenario.app}-{number}", apps=1)
@@ -94,12 +106,27 @@ class Simulation(World):
         if streams is None:
             mixed = self.scenario.mixed
             streams = self.some_streams(self.random) if mixed else self.streams
-        process = Process(self, client_id, streams, 1 + drift, len(self.processes))
+        process = self._new_process(
+            self, client_id, streams, 1 + drift, len(self.processes)
+        )
         self.processes.append(process)
         for observe in self.on_start:
             observe(process)
         self.checker.note("start", client_id, process.streams)
         return process
+
+    def _new_process(self, *arguments: Any) -> Process:
+        share = self._other_version_share
+        if self.other_version is None or self._versions.random() >= share:
+            return Process(*arguments)
+        process = OtherProcess(self.other_version, *arguments)
+        self.checker.note("other version", process.name)
+        return process
+
+    def choose_version(self) -> None:
+        """Change which version new processes run: this one, the other, or either."""
+        shares = [each for each in VERSION_SHARES if each != self._other_version_share]
+        self._other_version_share = self._versions.choice(shares)
 
     def killed(self, machine: Machine, key: RecordKey) -> None:
         """Kill the process whose user code got a deadly record.
