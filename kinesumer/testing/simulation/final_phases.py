@@ -22,6 +22,7 @@ from kinesumer.errors import (
 from kinesumer.testing.bounds import HAND_OVER_SECONDS, STEADY_SECONDS, crash_bound
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.testing.simulation.client import Process
+from kinesumer.testing.simulation.faults import KINDS, FaultInjector
 from kinesumer.testing.simulation.invariants.base import ShardTrace
 from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Simulation
@@ -29,6 +30,12 @@ from kinesumer.testing.simulation.simulation import Simulation
 Ending = Callable[[Simulation], Awaitable[None]]
 
 FATAL_SECONDS = 90.0
+# Faults that no process ends by. They delay what it learns of a fatal fault.
+BESIDE_FATAL = (
+    *("stall", "suspend", "block", "jump", "drift"),
+    *("store_cut", "kinesis_cut", "both_cut", "store_mute", "kinesis_mute"),
+    *("timeouts", "unanswered", "late", "twice", "slow_net", "stale", "no_keys"),
+)
 COST_MARGIN = 1.05
 # The maximum seconds from a record's arrival to user code. With several apps on the
 # stream, the limit is multiplied by their number.
@@ -328,10 +335,22 @@ async def _check_all_end(
     *errors: type[FatalError],
     consumed: str | None = None,
 ) -> None:
-    """Cause a fault, and check that it ends the clients with an expected error."""
+    """Cause a fault, and check that it ends the clients with an expected error.
+
+    Up to two other faults begin within one lease before it.
+    """
     ending = [p for p in sim.living if consumed is None or consumed in p.streams]
     sim.checker.is_disabled = True
+    lease = sim.config.lease_duration_seconds
+    for kind in sim.random.choices(BESIDE_FATAL, k=sim.random.randrange(3)):
+        inject, draw = KINDS[kind], sim.random.getrandbits(32)
+        sim.checker.note("fault", kind, "beside a fatal one")
+        inject(FaultInjector(sim, draw), lease)
+        await asyncio.sleep(lease / 2 * sim.random.random())
     fault()
+    await asyncio.sleep(lease)
+    for process in ending:
+        process.end_faults()
     for _ in range(int(FATAL_SECONDS)):
         await asyncio.sleep(1)
         if not any(process.alive for process in ending):

@@ -182,8 +182,7 @@ class World(ABC):
             data = self.user.data(self.produced)
         parts: Sequence[int | None] = (None,)
         if self.random.random() < self.scenario.aggregated:
-            parts = range(self.random.randrange(1, 6))
-            data = aggregate([Entry(data, key or "key", str(hash_key))] * len(parts))
+            parts, data = self._aggregate(data, key or "key", str(hash_key))
         shard_id, number = self.kinesis.put(name, data, key, hash_key)
         now = self.kinesis.clock.wall()
         self.produced += len(parts)
@@ -196,6 +195,21 @@ class World(ABC):
             shard = ShardKey(self.arn(name), shard_id)
             history.produced(shard, [Position(*each) for each in positions])
         return shard_id, number, parts
+
+    def _aggregate(
+        self, data: bytes, key: str, hash_key: str
+    ) -> tuple[Sequence[int | None], bytes]:
+        """Return the parts and the data of an aggregate, which may be an odd one.
+
+        The hash key of an odd one is no number. If it can't be opened, it has one part.
+        """
+        count, share = self.random.randrange(1, 6), self.scenario.odd_aggregates
+        if not share or self.random.random() >= share:
+            return range(count), aggregate([Entry(data, key, hash_key)] * count)
+        data = aggregate([Entry(data, key, "undefined")] * count)
+        if self.random.random() < 0.5:
+            return range(count), data
+        return (None,), data[:-1] + bytes([data[-1] ^ 1])  # with a wrong checksum
 
     def put_everywhere(self) -> None:
         """Put a small record into each open shard."""

@@ -9,26 +9,38 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from statistics import mean
 
 import pytest
 
 from benchmarks.load_fleet import LoadFleet, zipf
+from kinesumer.model.streams import Start
 from kinesumer.testing.simulation.faults import KINDS
 from kinesumer.testing.simulation.final_phases import AT_REST, FATAL
+from kinesumer.testing.simulation.machine import EPOCH
 from kinesumer.testing.simulation.run import (
+    Outcome,
     Run,
     draw_dense_run,
     draw_run,
     execute_run,
     parse_rates,
+    play,
 )
-from kinesumer.testing.simulation.scenarios import NAMED, Scenario, scenario_for
+from kinesumer.testing.simulation.scenarios import (
+    MONTHS,
+    NAMED,
+    Scenario,
+    scenario_for,
+)
 from kinesumer.testing.simulation.service_faults import (
     SERVICE_KINDS,
     SUBSCRIPTION_KINDS,
 )
+from kinesumer.testing.simulation.simulation import Simulation
+from tests.support.simulated_group import traces
 
 RUN = (sys.executable, "-m", "kinesumer.testing.simulation")
 
@@ -127,6 +139,34 @@ def test_a_group_of_fifty_clients_and_five_hundred_shards_comes_to_rest() -> Non
 def test_several_apps_consume_every_record() -> None:
     scenario = Scenario(members=2, shards=(2, 1), apps=3, faults="none")
     assert not execute_run(Run(scenario, 1, 0.5, ())).violation
+
+
+def test_aggregates_as_only_others_write_them_are_opened_or_delivered_whole() -> None:
+    scenario = Scenario(shards=(2,), aggregated=1.0, odd_aggregates=1.0)
+    sim = Simulation(scenario, 1)
+    play(sim, Outcome(Run(scenario, 1, 0.5, ())))
+
+    delivered = {part for trace in traces(sim) for _, part in trace.index}
+    assert delivered == {None, 0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("days", [0, 2])
+def test_a_group_starts_by_a_time_before_all_records_that_are_left(days: int) -> None:
+    start = Start(type="AT_TIMESTAMP", timestamp=EPOCH - 86_400 * days)
+    scenario = replace(scenario_for("idle", 1), start=start)
+    rates = parse_rates("all:6")
+    assert not execute_run(draw_run(scenario, 1, 4.0, rates)).violation
+
+
+def test_a_group_survives_the_faults_of_a_month_in_an_hour() -> None:
+    scenario = replace(MONTHS, retention_seconds=600.0)
+    rates = [
+        replace(rate, per_minute=720 * rate.per_minute, seconds=60.0)
+        for rate in parse_rates(MONTHS.faults)
+    ]
+    outcome = execute_run(draw_run(scenario, 1, 60.0, rates))
+    assert not outcome.violation
+    assert outcome.faults.keys() == {rate.kind for rate in rates}
 
 
 def test_a_fleet_is_balanced_within_a_minute_of_a_change_and_moves_little() -> None:
