@@ -16,7 +16,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[3]
 # A task that would begin in the last seconds would not come to an end.
 LEAST_SECONDS = 60.0
-SEEDS, INPUTS, CHAOS_MINUTES, DAYS = 20, 200_000, 10, 10
+SEEDS, INPUTS, CHAOS_MINUTES, DAYS = 20, 200_000, 10, 30
 # Lines of a failed task's output that its issue quotes.
 QUOTED_LINES = 80
 
@@ -50,10 +50,11 @@ CHAOS = (
     "--streams {streams} --times {times} --seed {seed}"
 )
 FUZZ = f"-m tests.system.hostile.fuzz_decoder --inputs {INPUTS} --seed {{seed}}"
+VERSIONS = "tests.system.versions --seed {seed}"
 TASKS = (
     Task(
         "simulation",
-        0.35,
+        0.3,
         (*SIMULATION, *f"--shape drawn --count {SEEDS} --jobs {{jobs}}".split()),
         r"(?P<runs>\d+) runs, (?P<faults>\d+) faults, .* (?P<records>\d+) records",
     ),
@@ -63,14 +64,21 @@ TASKS = (
         f"-m tests.system.night.histories --seed {{seed}} --count {SEEDS}".split(),
         r"(?P<runs>\d+) histories, (?P<deliveries>\d+) deliveries",
     ),
-    # Days with idle shards, retention, deploys and wrong clocks.
+    # Clients of the last release and of this version in one group.
+    Task(
+        "versions",
+        0.1,
+        ("-m", *f"{VERSIONS} --count {SEEDS} --jobs {{jobs}}".split()),
+        r"(?P<runs>\d+) runs, (?P<faults>\d+) faults",
+    ),
+    # A month with idle shards, retention, expired keys, deploys and wrong clocks.
     Task(
         "months",
         0.1,
         (*SIMULATION, *f"--shape months --minutes {DAYS * 1440}".split()),
         r"(?P<faults>\d+) faults, .*; (?P<seconds>\d+) s in",
     ),
-    Task("chaos", 0.2, CHAOS.split(), r"records +(?P<handled>\d+), handled"),
+    Task("chaos", 0.15, CHAOS.split(), r"records +(?P<handled>\d+), handled"),
     Task(
         "fuzz",
         0.1,
