@@ -16,14 +16,9 @@ from kinesumer.model.rows import Row
 from kinesumer.ports import Write
 from kinesumer.telemetry.history import condition_lists
 from kinesumer.wire import rows
-from tests.support.write_cases import CASES, MEMBER_ROW, SHARD_ROW
+from tests.support.row_examples import READERS, WRITES
 
 GOLDEN = Path(__file__).parents[3] / "schema" / "rows-v1.json"
-READERS = {
-    "member": (rows.read_member, MEMBER_ROW),
-    "liveness": (rows.read_liveness, MEMBER_ROW),
-    "shard": (rows.read_shard, SHARD_ROW),
-}
 
 
 def sorted_values(row: Row | dict[str, Any]) -> dict[str, Any]:
@@ -46,14 +41,14 @@ def shown(write: Write) -> dict[str, Any]:
 
 def present() -> dict[str, Any]:
     """Return what the present code writes and reads."""
-    writes = {name: shown(case.write) for name, case in sorted(CASES.items())}
+    written = {name: shown(write) for name, write in sorted(WRITES.items())}
     read = {
         name: {"row": sorted_values(row), "fields": fields(reader(row))}
         for name, (reader, row) in READERS.items()
     }
     found: dict[str, Any] = json.loads(
         json.dumps(
-            {"table": rows.DEFINITION, "writes": writes, "rows": read}, default=sorted
+            {"table": rows.DEFINITION, "writes": written, "rows": read}, default=sorted
         )
     )
     return found
@@ -93,7 +88,7 @@ def test_the_present_code_reads_what_version_1_wrote() -> None:
 def test_every_write_has_an_example_of_version_1() -> None:
     golden = json.loads(GOLDEN.read_text())
 
-    assert sorted(golden["writes"]) == sorted(CASES)
+    assert sorted(golden["writes"]) == sorted(WRITES)
 
 
 if __name__ == "__main__":
