@@ -31,7 +31,8 @@ def main() -> None:
         result = search(run)
         failed |= bool(result.violation) != bool(run.mistake)
         found = result.violation and f"violated: {result.violation}"
-        print(f"{run.name}: {result.states:,} states, {result.seconds:.0f} s {found}")
+        line = f"{run.name}: {result.states:,} states, {result.seconds:.0f} s {found}"
+        print(line, flush=True)
     sys.exit(failed)
 
 

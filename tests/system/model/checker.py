@@ -16,8 +16,9 @@ DIRECTORY = Path(__file__).resolve().parents[3] / "schema" / "model"
 COMPILER = "cc -w -DSAFETY -DCOLLAPSE -DVECTORSZ=4096 -DNOFAIR -o pan pan.c".split()
 # A search in breadth finds the shortest way to a mistake.
 FAST, IN_BREADTH = ("-O1",), ("-O0", "-DBFS")
-# A deeper search is an error (-b), not a part that is left out.
-SEARCH = "./pan -m1000000 -b -n -w20".split()
+# A deeper search is an error (-b), not a part that is left out. The stack of a depth of
+# ten million takes half a gigabyte.
+DEPTH, LARGE_DEPTH = 1_000_000, 10_000_000
 
 
 class Run(NamedTuple):
@@ -73,7 +74,9 @@ def search(run: Run) -> Result:
     began = time.monotonic()
     compiler = [*COMPILER, *(IN_BREADTH if run.mistake else FAST)]
     with tempfile.TemporaryDirectory() as directory:
-        for command in (["spin", "-a", *macros, model], compiler, SEARCH):
+        depth = LARGE_DEPTH if run.is_large else DEPTH
+        searching = f"./pan -m{depth} -b -n -w20".split()
+        for command in (["spin", "-a", *macros, model], compiler, searching):
             done = subprocess.run(
                 command, cwd=directory, capture_output=True, text=True, check=False
             )
