@@ -14,7 +14,7 @@ from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import ShardKey
-from kinesumer.ports import WriteResult
+from kinesumer.ports import Write, WriteResult
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import rows, shard_writes
@@ -22,6 +22,8 @@ from kinesumer.wire import rows, shard_writes
 # Half of the writes that PacedStore sends in parallel. The other half is left for
 # claims and releases.
 PARALLEL_COMMITS = 16
+
+Send = Callable[[Write], Awaitable[WriteResult]]
 
 
 class ShardOwner(Protocol):
@@ -89,6 +91,14 @@ class Checkpointer:
             )
         return [owned.key for owned in owned_shards if owned.lost]
 
+    async def commit_one(self, owned: OwnedShard) -> None:
+        """Store the position of one shard's done records, in one attempt.
+
+        If another session owns the shard, it is lost. Raises StoreUnavailableError.
+        """
+        self._owner.sync_progress()
+        await self._store(owned, self._context.store.write)
+
     async def _commit_each(self, owned_shards: Iterable[OwnedShard]) -> bool:
         self._owner.sync_progress()
         able = [owned for owned in owned_shards if owned.can_store]
@@ -109,20 +119,30 @@ class Checkpointer:
 
     async def _commit(self, owned: OwnedShard, *, until_stored: bool = False) -> bool:
         """Store a shard's position if it moved. Return False if the store failed."""
+        context = self._context
+        try:
+            await self._store(
+                owned, context.write if until_stored else context.store.write
+            )
+        except StoreUnavailableError:
+            return False
+        return True
+
+    async def _store(self, owned: OwnedShard, send: Send) -> None:
+        """Store a shard's position if it moved. Raises StoreUnavailableError."""
         position, tip, context = owned.position, owned.due_tip, self._context
         if position is None or not owned.can_store:
-            return True
+            return
         write = shard_writes.forgetting(
             shard_writes.commit(context.app, owned.row, position, tip),
             owned.forgotten_attributes(context.clock.now()),
         )
 
         async def store() -> WriteResult:
-            send = context.write if until_stored else context.store.write
             with context.telemetry.measure("commit", owned.key.stream_arn):
                 return await send(write)
 
-        return await self._apply(store, owned, position, tip)
+        await self._apply(store, owned, position, tip)
 
     async def _note_tip(self, owned: OwnedShard) -> bool:
         """Store only a shard's tip. Return False if the store failed."""
@@ -130,14 +150,25 @@ class Checkpointer:
         if tip is None or not owned.can_store:
             return True
         write = shard_writes.note_tip(context.app, owned.row, tip)
-        return await self._apply(lambda: context.store.write(write), owned, None, tip)
+        return await self._apply_once(write, owned, tip)
 
     async def _forget_deaths(self, owned: OwnedShard) -> bool:
         """End the isolation of an idle shard. Return False if the store failed."""
         key = shard_writes.shard_row_key(self._context.app, owned.row)
-        write = shard_writes.forget_deaths(key, owned.row)
+        return await self._apply_once(
+            shard_writes.forget_deaths(key, owned.row), owned, None
+        )
+
+    async def _apply_once(
+        self, write: Write, owned: OwnedShard, tip: Tip | None
+    ) -> bool:
+        """Send a write without a position. Return False if the store failed."""
         store = self._context.store
-        return await self._apply(lambda: store.write(write), owned, None, None)
+        try:
+            await self._apply(lambda: store.write(write), owned, None, tip)
+        except StoreUnavailableError:
+            return False
+        return True
 
     async def _apply(
         self,
@@ -145,15 +176,15 @@ class Checkpointer:
         owned: OwnedShard,
         position: Position | None,
         tip: Tip | None,
-    ) -> bool:
-        """Send a write of a position or tip. Return False if the store failed."""
+    ) -> None:
+        """Send a write of a position or tip. Raises StoreUnavailableError."""
         log = self._context.failure_log
         async with self._limit:
             try:
                 written = await store()
             except StoreUnavailableError as error:
                 log.record_failure("state store", error)
-                return False
+                raise
         log.record_success("state store")
         now = self._context.parse_row(rows.read_shard, written.row)
         if written.applied or (
@@ -168,4 +199,3 @@ class Checkpointer:
                 owned.deaths_stored(now.deaths)
         else:
             self._owner.commit_rejected(owned, now)
-        return True

@@ -221,6 +221,14 @@ class OwnedShard:
         if is_new and self.orphaned:
             self._changed.set()
 
+    def ack_through(self, position: Position) -> None:
+        """Record that all records up to a position are done, its record included.
+
+        Any index covers a record that isn't part of an aggregate, as with the KCL.
+        """
+        self.progress.mark_between(BEFORE_ALL, position)
+        self.progress.mark(Position(position.sequence_number))
+
     @property
     def wants_commit(self) -> bool:
         """Return whether enough records are done for an early commit."""

@@ -4,7 +4,8 @@ This is the delivery to handlers, as ``core/delivery.py`` is the delivery to loo
 state machine without clock, tasks or I/O. The driver reports events by calling methods,
 and carries out the same effects.
 
-``OrderedWork`` keeps the order of all records. ``KeyedWork`` keeps the order of each
+``OrderedWork`` keeps the order of all records. ``UnmarkedWork`` does, too, for user
+code that acknowledges records later. ``KeyedWork`` keeps the order of each
 key's records, so that several keys are handled at once. For example, a batch has
 records of the keys a, b and a. Two workers get both records of a, and that of b.
 """
@@ -157,11 +158,15 @@ class WorkQueue(ABC, Generic[S, W]):
         first, done = work.counted, work.done
         if done > first:
             work.counted = done
-            self.shard.progress.mark_offsets(work.offsets[first:done])
+            self._done(work.offsets[first:done])
             whole = done - first == len(work.records)
             size = work.size if whole else memory_size(work.records[first:done])
             self._processed += done - first
             self._processed_bytes += size - RECORD_OVERHEAD_BYTES * (done - first)
+
+    def _done(self, offsets: Sequence[int]) -> None:
+        """Mark handled records as done."""
+        self.shard.progress.mark_offsets(offsets)
 
     def _report(self) -> None:
         """Add handled records to the metrics. Doing so for each work would be slow."""
@@ -184,6 +189,13 @@ class OrderedWork(WorkQueue[S, W]):
 
     def _finished(self, work: W) -> None:
         """Do nothing: the next batch waits for nothing else."""
+
+
+class UnmarkedWork(OrderedWork[S, W]):
+    """Delivers one batch at a time, whose records user code marks as done by itself."""
+
+    def _done(self, offsets: Sequence[int]) -> None:
+        """Do nothing: a record that was handled may have to be delivered again."""
 
 
 @dataclass(slots=True)

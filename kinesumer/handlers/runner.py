@@ -51,10 +51,14 @@ class HandlerRunner(DeliveryProtocol):
         callbacks: AssignmentCallbacks | None = None,
         until: Until | None = None,
         history: History | None = None,
+        acks_by_return: bool = True,
     ) -> None:
+        """Without ``acks_by_return``, user code acknowledges records by itself."""
         self.callbacks, self.until = callbacks, until
         self._runs_in: asyncio.Task[object] | None = None
-        self.callers: StreamCallers = StreamCallers(handlers, app, random, history)
+        self.callers: StreamCallers = StreamCallers(
+            handlers, app, random, history, acks_by_return=acks_by_return
+        )
         self._clock = clock
         self._drain_seconds = drain
         self._threads = Threads(MAX_THREADS, "kinesumer-handler")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.core.work_queue import KeyedWork, OrderedWork, WorkQueue
+from kinesumer.core.work_queue import KeyedWork, OrderedWork, UnmarkedWork, WorkQueue
 from kinesumer.decoding.decoders import DecompressionRoom
 from kinesumer.handlers.dead_letters.letter import DeadLetterFunction, DeadLetters
 from kinesumer.handlers.executor import HandlerExecutor
@@ -50,12 +50,15 @@ class StreamCaller(NamedTuple):
 
     options: RunOptions
     executor: HandlerExecutor
+    acks_by_return: bool  # whether records are done when the handler returns
 
     def new_queue(
         self, owned: OwnedShard, new_item: Callable[..., WorkItem]
     ) -> WorkQueue[OwnedShard, WorkItem]:
         """Return the queue of one shard of the stream."""
         workers = self.options.concurrency
+        if not self.acks_by_return:
+            return UnmarkedWork(owned, new_item)
         if workers == 1:
             return OrderedWork(owned, new_item)
         whole = self.options.function.takes_batches
@@ -71,6 +74,8 @@ class StreamCallers:
         app: str,
         random: Random,
         history: History | None,
+        *,
+        acks_by_return: bool = True,
     ) -> None:
         # The caller of each stream's handler, by the stream's ARN.
         self.by_arn: dict[str, StreamCaller] = {}
@@ -78,7 +83,7 @@ class StreamCallers:
         self.letters: dict[str, DeadLetters] = {}
         self.clients: ClientFactory
         self._handlers, self._app, self._random = handlers, app, random
-        self._history = history
+        self._history, self._acks_by_return = history, acks_by_return
         self._shared: SharedParts
 
     def connect(self, shared: SharedParts) -> None:
@@ -144,7 +149,7 @@ class StreamCallers:
             _decoding(options, self._shared),
             one_by_one=not whole,
         )
-        return StreamCaller(options, executor)
+        return StreamCaller(options, executor, self._acks_by_return)
 
     async def _new_failure_policy(self, options: RunOptions) -> FailurePolicy:
         if options.dead_letters is None:
