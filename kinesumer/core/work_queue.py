@@ -197,6 +197,10 @@ class UnmarkedWork(OrderedWork[S, W]):
     def _done(self, offsets: Sequence[int]) -> None:
         """Do nothing: a record that was handled may have to be delivered again."""
 
+    def _finished(self, work: W) -> None:
+        """Let what waits for user code look again, since no record was marked."""
+        self.shard.reduce_delivered(self.shard.progress.delivered)
+
 
 @dataclass(slots=True)
 class _KeyBacklog:
