@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kinesumer.consuming.checkpointer import PARALLEL_COMMITS
+from kinesumer.errors import StoreThrottledError
 from kinesumer.model.positions import Position, Tip
 from kinesumer.model.streams import Stream
 from kinesumer.wire import shard_writes
@@ -297,3 +298,30 @@ async def test_an_idle_shard_whose_position_has_expired_is_known_to_be_whole(
     await world.until(lambda: again.texts == ["b"])
     assert "has expired, and nothing came after it" in caplog.text
     assert "may be lost" not in caplog.text
+
+
+async def test_one_shard_can_be_committed_in_one_attempt(world: World) -> None:
+    desk = await CheckpointDesk(world, shards=2).begin()
+    desk.done(3)
+    desk.store.spoil("throttled", "sequence_number")
+    with pytest.raises(StoreThrottledError):
+        await desk.checkpointer.commit_one(desk.owned_shards[1])
+    assert desk.row(1).position is None
+    for _ in range(2):  # what is stored needs no write
+        await desk.checkpointer.commit_one(desk.owned_shards[1])
+        assert desk.row(1).position == Position("3")
+    assert desk.row(0).position is None
+    assert len(desk.store.sent) == 2
+    assert desk.owner.syncs > 0
+
+
+async def test_a_shard_that_another_session_owns_is_lost_at_its_commit(
+    world: World,
+) -> None:
+    desk = await CheckpointDesk(world).begin()
+    desk.done(3)
+    [owned] = desk.owned_shards
+    await desk.change(owned, owner="other")
+    await desk.checkpointer.commit_one(owned)
+    assert desk.lost == [owned]
+    assert not owned.can_store

@@ -8,6 +8,7 @@ import pytest
 
 from kinesumer.consuming.owned_shard import OwnedShard, State
 from kinesumer.model.positions import Position
+from kinesumer.model.records import Record
 from tests.support.world import World, batch_of, hold
 
 
@@ -141,3 +142,17 @@ def test_a_listener_is_called_once_however_a_shard_is_given_up(step: str) -> Non
     getattr(owned, step)()
     owned.lose()
     assert revoked == [owned]
+
+
+def test_all_records_up_to_a_position_can_be_acknowledged_at_once() -> None:
+    owned = hold()
+    fetch(owned, 1, 2, 3)
+    fetch(owned, 5, 6)
+    parts = [Record("7", b"", sub_sequence_number=part) for part in range(3)]
+    owned.progress.deliver(parts)
+    done = []
+    for number, part in [("2", 0), ("2", None), ("4", 0), ("6", 3), ("7", 1), ("9", 0)]:
+        owned.ack_through(Position(number, part))
+        done.append(owned.progress.done)
+    assert done == [2, 2, 3, 5, 7, 8]
+    assert owned.position == Position("7", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import count
 from random import Random
@@ -19,12 +20,13 @@ from kinesumer.core.work_queue import (
     SLICE_SECONDS,
     KeyedWork,
     OrderedWork,
+    UnmarkedWork,
     Work,
     WorkQueue,
 )
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record, data_size, memory_size
-from tests.support.world import hold
+from tests.support.world import World, batch_of, hold
 
 SomeWork = Work[OwnedShard]
 MAX_UNCOMMITTED = 20
@@ -282,3 +284,36 @@ def test_quick_records_come_in_larger_pieces_each_time(
         some.queue.finish(work)
     assert sizes == sorted(sizes)
     assert sizes[-1] == most
+
+
+async def test_records_that_user_code_marks_itself_are_not_done_when_handled(
+    world: World,
+) -> None:
+    """What waits for user code looks again after each work, and at the end."""
+    owned = hold()
+    queue = UnmarkedWork(owned, Work)
+    looks = 0
+
+    def look() -> bool:
+        nonlocal looks
+        looks += 1
+        return owned.is_idle
+
+    waiting = asyncio.create_task(owned.until(look))
+    for numbers in ((1, 2), (3, 4)):
+        batch = batch_of(owned, *numbers)
+        queue.put(batch)
+        work = queue.begin()
+        assert work is not None
+        await asyncio.sleep(0)
+        before = looks
+        work.done = 2
+        queue.finish(work)
+        await asyncio.sleep(0)
+        assert looks > before
+    assert (owned.progress.done, owned.handed_out) == (0, 4)
+    owned.ack_through(Position("3"))
+    assert owned.progress.done == 3
+    queue.end()
+    await waiting
+    assert owned.progress.done == 3
