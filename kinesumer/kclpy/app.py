@@ -70,4 +70,9 @@ class ProcessorApp:
                 await self.run(own)
             return
         settings = self.settings
-        await client.run_processors(self._factory, settings.stream, settings.start)
+        await client.run_processors(
+            self._factory,
+            settings.stream,
+            settings.start,
+            idle_seconds=settings.idle_seconds,
+        )

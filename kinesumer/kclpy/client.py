@@ -42,20 +42,33 @@ class ProcessorClient(Kinesumer):
         self._undone: dict[Fence, deque[Position]] = {}
         self._factory: Callable[[], Any]
         self._loop: asyncio.AbstractEventLoop
+        self._runner: HandlerRunner
+        # Calls processors that get no records.
+        self._idle_seconds: float | None = None
+        self._idling: dict[Fence, asyncio.Task[None]] = {}
         self._lines = RepeatedLines()
 
     async def run_processors(
-        self, factory: Callable[[], Any], stream: Stream, start: Start
+        self,
+        factory: Callable[[], Any],
+        stream: Stream,
+        start: Start,
+        *,
+        idle_seconds: float | None = None,
     ) -> None:
         """Call a processor that ``factory`` makes for each shard, until the end.
+
+        With ``idle_seconds``, processors are called without records, too, after so long
+        without any.
 
         Raises what ``Kinesumer.run()`` raises, ShardNotEndedError, and errors of
         ``factory``.
         """
-        self._factory, self._loop = factory, asyncio.get_running_loop()
+        self._factory, self._idle_seconds = factory, idle_seconds
+        self._loop = asyncio.get_running_loop()
         handlers = read_handlers(stream, self._handle, {"batch": True})
         checked, position, _ = self._lifecycle.check(handlers.streams, start, None)
-        runner = HandlerRunner(
+        self._runner = HandlerRunner(
             handlers,
             app=self.app,
             clock=self._ports.clock,
@@ -65,8 +78,8 @@ class ProcessorClient(Kinesumer):
             history=self._ports.history,
             acks_by_return=False,
         )
-        starter = self._lifecycle.prepare(runner, checked, position)
-        await self._lifecycle.run(runner.run(starter))
+        starter = self._lifecycle.prepare(self._runner, checked, position)
+        await self._lifecycle.run(self._runner.run(starter))
 
     async def _assign(self, shard: AssignedShard) -> None:
         fence = shard.fence.at(None)
@@ -77,6 +90,15 @@ class ProcessorClient(Kinesumer):
         processor = ShardProcessor(self._factory, shard, start.type, checkpointer)
         await processor.initialize()
         self._processors[fence] = processor
+        if (seconds := self._idle_seconds) is not None:
+            idling = asyncio.create_task(self._call_when_idle(processor, seconds))
+            self._idling[fence] = idling
+
+    async def _call_when_idle(self, processor: ShardProcessor, seconds: float) -> None:
+        try:
+            await processor.process_nothing(seconds)
+        except (SystemExit, KeyboardInterrupt) as error:
+            self._runner.close(error)  # raising it would end the event loop
 
     async def _handle(self, batch: Batch) -> None:
         fence = batch.fence.at(None)
@@ -89,6 +111,8 @@ class ProcessorClient(Kinesumer):
     async def _revoke(self, shard: AssignedShard, reason: RevokeReason) -> None:
         fence = shard.fence.at(None)
         processor = self._processors.pop(fence)
+        if (idling := self._idling.pop(fence, None)) is not None:
+            idling.cancel()
         try:
             if reason == "ended":
                 await processor.end()

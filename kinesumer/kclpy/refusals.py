@@ -120,11 +120,6 @@ CREDENTIALS = (
 # Both names are those of the standard chain, of KCL 2 and 1.
 DEFAULT_PROVIDERS = ("DefaultCredentialsProvider", "DefaultAWSCredentialsProviderChain")
 ONLY = {
-    "callProcessRecordsEvenForEmptyRecordList": OnlyValue(
-        "false",
-        "a processor is called only with records: let it flush in a thread of its own, "
-        "and checkpoint there, then delete the line",
-    ),
     "cleanupLeasesUponShardCompletion": OnlyValue(
         "true",
         "rows of ended shards are deleted when Kinesis no longer lists the shards: "

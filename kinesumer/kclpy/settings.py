@@ -20,6 +20,8 @@ OWN = "kinesumer."
 # a record takes some 100 bytes, so that a limit of ten million is reached with a
 # gigabyte.
 MAX_UNCOMMITTED_RECORDS = 10_000_000
+# The KCL's default of idleTimeBetweenReadsInMillis.
+IDLE_MILLIS = 1000
 # A lease of kinesumer's defaults has four heartbeats.
 HEARTBEATS_PER_LEASE = 4
 
@@ -44,6 +46,7 @@ NUMBERS = {
 # What the command or the client uses without a number.
 TEXTS = (
     "applicationName",
+    "callProcessRecordsEvenForEmptyRecordList",
     "dynamoDBRegionName",
     "fanoutConfig.consumerArn",
     "fanoutConfig.consumerName",
@@ -75,6 +78,9 @@ class Settings:
     stream: Stream
     start: Start
     config: Config
+    idle_seconds: float | None = None
+    """After so long without records, ``process_records()`` is called without any; None
+    if it isn't."""
     region: str | None = None
     client_id: str | None = None
 
@@ -119,7 +125,7 @@ class _Reader:
         """Return the settings. Raises ConfigurationError."""
         self._check_only()
         options = self._config()
-        stream, start = self._stream(), self._start()
+        stream, start, idle = self._stream(), self._start(), self._idle_seconds()
         if self._problems or stream is None:
             raise ConfigurationError("; ".join(self._problems))
         get = self._values.get
@@ -129,6 +135,7 @@ class _Reader:
             stream=stream,
             start=start,
             config=Config(**options),
+            idle_seconds=idle,
             region=get("dynamoDBRegionName") or region,
             client_id=get("workerIdentifier") or get("workerId"),
         )
@@ -190,10 +197,20 @@ class _Reader:
         options: dict[str, Any] = {"fan_out": self._consumer()}
         if "streamArn" not in self._values:
             options["region"] = get("regionName")
-        idle = self._number("idleTimeBetweenReadsInMillis")
-        if idle is not None:
-            options["min_read_interval_seconds"] = idle * MILLIS
+        millis = self._number("idleTimeBetweenReadsInMillis")
+        if millis is not None:
+            options["min_read_interval_seconds"] = millis * MILLIS
         return Stream(name, **options)
+
+    def _idle_seconds(self) -> float | None:
+        name = "callProcessRecordsEvenForEmptyRecordList"
+        value = self._values.get(name, "false")
+        if value.lower() not in ("true", "false"):
+            self._problems.append(f"{name} = {value} must be true or false")
+        if value.lower() != "true":
+            return None
+        millis = self._number("idleTimeBetweenReadsInMillis")
+        return (IDLE_MILLIS if millis is None else millis) * MILLIS
 
     def _consumer(self) -> str | None:
         """Return the consumer for fan-out; None to poll."""

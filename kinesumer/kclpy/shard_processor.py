@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from kinesumer.kclpy.messages import (
     ShutdownRequestedInput,
 )
 from kinesumer.kclpy.processor import Processor, as_v3
+from kinesumer.model import records
 from kinesumer.model.batches import Batch
 from kinesumer.model.owned import AssignedShard
 from kinesumer.runtime.failure_log import logger
@@ -66,6 +67,7 @@ class ShardProcessor:
         # Processors of amazon_kclpy have one thread, on which some libraries insist.
         self._thread = Threads(1, f"kclpy-{shard.shard_id}")
         self._processor: Processor
+        self._calls = self._millis_behind = 0
 
     async def initialize(self) -> None:
         """Create the processor, and call ``initialize()``.
@@ -86,7 +88,20 @@ class ShardProcessor:
 
     async def process(self, batch: Batch) -> None:
         """Call ``process_records()``."""
-        await self._thread.call(partial(self._process, batch))
+        self._calls, self._millis_behind = self._calls + 1, batch.millis_behind
+        self.checkpointer.delivering(batch.records[-1].position)
+        await self._thread.call(partial(self._process, batch.records))
+
+    async def process_nothing(self, seconds: float) -> None:
+        """Call ``process_records()`` whenever so long no records came, until cancelled.
+
+        Processors store then what they have collected.
+        """
+        while True:
+            before = self._calls
+            await asyncio.sleep(seconds)
+            if before == self._calls:
+                await self._thread.call(partial(self._process, ()))
 
     async def end(self) -> None:
         """Call ``shard_ended()`` until it has checkpointed, or the shard is lost.
@@ -128,10 +143,10 @@ class ShardProcessor:
         self.checkpointer.close()
         self._thread.close()
 
-    def _process(self, batch: Batch) -> None:
-        records = [Record(record) for record in batch.records]
-        self.checkpointer.delivering(batch.records[-1].position)
-        given = ProcessRecordsInput(records, batch.millis_behind, self.checkpointer)
+    def _process(self, batch: Sequence[records.Record]) -> None:
+        given = ProcessRecordsInput(
+            [*map(Record, batch)], self._millis_behind, self.checkpointer
+        )
         self._guarded(self._processor.process_records, given)
 
     async def _call(self, method: Callable[[T], object], given: T) -> None:

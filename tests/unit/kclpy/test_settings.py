@@ -122,6 +122,27 @@ def test_idle_time_is_the_time_between_two_reads() -> None:
 
 
 @pytest.mark.parametrize(
+    ("properties", "seconds"),
+    [
+        ({}, None),
+        ({"callProcessRecordsEvenForEmptyRecordList": "false"}, None),
+        ({"callProcessRecordsEvenForEmptyRecordList": "true"}, 1.0),
+        (
+            {
+                "callProcessRecordsEvenForEmptyRecordList": "TRUE",
+                "idleTimeBetweenReadsInMillis": "250",
+            },
+            0.25,
+        ),
+    ],
+)
+def test_processors_can_be_called_without_records(
+    properties: dict[str, str], seconds: float | None
+) -> None:
+    assert settings(**properties).idle_seconds == seconds
+
+
+@pytest.mark.parametrize(
     ("properties", "consumer"),
     [
         ({}, None),
@@ -199,6 +220,10 @@ def test_other_providers_of_credentials_are_refused(name: str) -> None:
         ({"initialPositionInStream": "FIRST"}, "FIRST is neither LATEST nor TRIM"),
         ({"retrievalMode": "PUSH"}, "PUSH is none of DEFAULT, FANOUT and POLLING"),
         ({"fanoutConfig.consumerName": "c"}, "write retrievalMode = FANOUT"),
+        (
+            {"callProcessRecordsEvenForEmptyRecordList": "yes"},
+            "callProcessRecordsEvenForEmptyRecordList = yes must be true or false",
+        ),
         ({"kinesumer.commit": "auto"}, "kinesumer.commit is refused"),
         ({"kinesumer.buffer": "1"}, "use one of assignor, buffer_bytes"),
         ({"kinesumer.buffer_bytes": "1.5"}, "buffer_bytes = 1.5 must be a number"),
