@@ -18,7 +18,8 @@ import click
 from kinesumer import blocking
 from kinesumer.client import Kinesumer
 from kinesumer.config import TABLE_VARIABLE
-from kinesumer.errors import KinesumerError
+from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.kclpy.settings import read_settings
 from kinesumer.ops.cli.log_format import set_format
 from kinesumer.ops.cli.options import CommonOptions, command
 from kinesumer.ops.supervisor import probes
@@ -26,7 +27,7 @@ from kinesumer.ops.supervisor.health import STARTING, read_health
 from kinesumer.ops.supervisor.metrics import collect_families, set_up_metrics
 from kinesumer.ops.supervisor.processes import PROCESS_VARIABLE, Supervisor
 from kinesumer.ops.supervisor.reports import Report, start_to_report
-from kinesumer.ops.supervisor.target import ClientOptions, load_target
+from kinesumer.ops.supervisor.target import ClientOptions, load_processor, load_target
 from kinesumer.runtime.clock import SystemClock
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +43,8 @@ OF_SUPERVISOR = ("processes", "reload", "health_port", "metrics_port")
 class RunOptions(NamedTuple):
     """The command's options besides those of the client."""
 
+    # The properties of a record processor; None for another application.
+    properties: Path | None
     processes: int
     reload: bool
     host: str
@@ -61,7 +64,21 @@ def _option(name: str, **settings: Any) -> Callable[[F], F]:
 
 @command("region")
 @click.argument("target", metavar="MODULE:ATTRIBUTE")
-@_option("--app", help="The group. Default: the name of the App.")
+@_option(
+    "--kclpy",
+    is_flag=True,
+    help="MODULE:ATTRIBUTE is a record processor of amazon_kclpy: a class, or a "
+    "function that returns a processor. Needs --properties.",
+)
+@_option(
+    "--properties",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The properties file that MultiLangDaemon had, for --kclpy.",
+)
+@_option(
+    "--app",
+    help="The group. Default: the name of the App, or the applicationName.",
+)
 @click.option(
     "--table",
     envvar=TABLE_VARIABLE,
@@ -121,12 +138,14 @@ def run(
     app: str | None,
     table: str | None,
     client_id: str | None,
+    kclpy: bool,
     **options: Any,
 ) -> None:
     """Run an application until SIGTERM or Ctrl-C, or until it ends by itself.
 
     MODULE:ATTRIBUTE names a kinesumer.App, or a function that takes a client, in a
-    module of the working directory or of an installed package.
+    module of the working directory or of an installed package. With --kclpy, it names a
+    record processor of amazon_kclpy, which runs unchanged and without Java.
 
     The first signal hands the shards over to other clients, and a second one stops at
     once. A process that dies starts again after 1 to 30 seconds. The command ends with
@@ -142,6 +161,10 @@ def run(
         set_format(given.log_format, _process())
     if not log.isEnabledFor(logging.INFO) and log.isEnabledFor(logging.WARNING):
         log.setLevel(logging.INFO)  # starts and ends, unless only errors are wanted
+    if kclpy != (given.properties is not None):
+        raise ConfigurationError("pass both --kclpy and --properties FILE, or neither")
+    if given.properties is not None:
+        client_id = client_id or read_settings(given.properties).client_id
     client = ClientOptions(app, table, common.region, client_id)
     if is_supervised:
         click.get_current_context().exit(_supervise(target, client, given))
@@ -175,7 +198,10 @@ def _run_here(target_name: str, given: ClientOptions, options: RunOptions) -> No
     with _serving(options, lambda: [read()]):
         if options.report_to is not None:
             start_to_report(options.report_to, read)
-        target = load_target(target_name)
+        if options.properties is None:
+            target = load_target(target_name)
+        else:
+            target = load_processor(target_name, options.properties)
         client = target.client(given)
         if isinstance(client, Kinesumer):
             asyncio.run(target.run(client))
@@ -199,10 +225,13 @@ def _supervise(target: str, given: ClientOptions, options: RunOptions) -> int:
             "--client-id": client_ids[process],
             "--log-format": options.log_format,
             "--report-to": str(report_to),
+            "--properties": options.properties,
         }
         named = [f"{name}={value}" for name, value in words.items() if value]
         if options.metrics_port is not None:
             named.append("--report-metrics")
+        if options.properties is not None:
+            named.append("--kclpy")
         return [*_this_command(), "run", *named, "--", target]
 
     supervisor = Supervisor(

@@ -15,9 +15,12 @@ from kinesumer import blocking
 from kinesumer.app.app import App
 from kinesumer.client import Kinesumer
 from kinesumer.errors import ConfigurationError
+from kinesumer.kclpy.app import ProcessorApp
+from kinesumer.kclpy.modules import PACKAGE, provide_modules
 from kinesumer.model.validation import is_async
 
 HINT = "pass MODULE:ATTRIBUTE, such as app:app"
+APPS = (App, ProcessorApp)  # what knows its streams, and makes its client
 
 
 class ClientOptions(NamedTuple):
@@ -30,22 +33,22 @@ class ClientOptions(NamedTuple):
 
 
 class Target(NamedTuple):
-    """An application: an ``App``, or a function of a client."""
+    """An application: an ``App``, record processors, or a function of a client."""
 
     name: str
-    found: App | Callable[[Any], Any]
+    found: App | ProcessorApp | Callable[[Any], Any]
 
     @property
     def is_blocking(self) -> bool:
         """Return whether it is a plain function, which gets a blocking client."""
-        return not isinstance(self.found, App) and not is_async(self.found)
+        return not isinstance(self.found, APPS) and not is_async(self.found)
 
     def client(self, options: ClientOptions) -> Kinesumer | blocking.Kinesumer:
         """Return a client for it, which SIGTERM and SIGINT let leave.
 
         Raises ConfigurationError.
         """
-        if isinstance(self.found, App):
+        if isinstance(self.found, APPS):
             return self.found.client(**options._asdict(), stop_signals=True)
         if options.app is None:
             raise ConfigurationError(
@@ -58,15 +61,15 @@ class Target(NamedTuple):
 
     async def run(self, client: Kinesumer) -> None:
         """Run it until the client leaves, or until it returns."""
+        function: Any = self.found
+        if isinstance(self.found, APPS):
+            function = self.found.run
         async with client:
-            if isinstance(self.found, App):
-                await self.found.run(client)
-            else:
-                await self.found(client)
+            await function(client)
 
     def run_blocking(self, client: blocking.Kinesumer) -> None:
         """Run a plain function until it returns."""
-        assert not isinstance(self.found, App)
+        assert not isinstance(self.found, APPS)
         with client:
             self.found(client)
 
@@ -77,19 +80,33 @@ def load_target(text: str) -> Target:
     Raises ConfigurationError if it can't be found, or isn't an application, and the
     errors of the module's code.
     """
+    found = _attribute(text)
+    if not isinstance(found, App):
+        _check_function(text, found)
+    return Target(text, found)
+
+
+def load_processor(text: str, properties: Path) -> Target:
+    """Import a record processor of amazon_kclpy, as ``load_target()`` does.
+
+    It finds kinesumer's classes in place of those of the package. Raises
+    ConfigurationError also for each of the properties that can't be used.
+    """
+    provide_modules()
+    return Target(text, ProcessorApp(_attribute(text), properties))
+
+
+def _attribute(text: str) -> Any:
     module_name, colon, path = text.partition(":")
     if not (module_name and colon and path):
         raise ConfigurationError(f"{text!r} doesn't name an application: {HINT}")
     module = _imported(module_name)
     try:
-        found: Any = reduce(getattr, path.split("."), module)
+        return reduce(getattr, path.split("."), module)
     except AttributeError:
         raise ConfigurationError(
             f"module {module_name} has no attribute {path}{_apps_of(module)}: {HINT}"
         ) from None
-    if not isinstance(found, App):
-        _check_function(text, found)
-    return Target(text, found)
 
 
 def _imported(name: str) -> ModuleType:
@@ -104,8 +121,11 @@ def _imported(name: str) -> ModuleType:
                 f"module {missing} isn't in this directory or among the installed "
                 f"packages: start the command where it is, or {HINT}"
             ) from error
+        how = "install what it needs"
+        if missing.partition(".")[0] == PACKAGE:
+            how = "pass --kclpy, which stands for what it needs"
         raise ConfigurationError(
-            f"module {name} can't be imported: {error}; install what it needs"
+            f"module {name} can't be imported: {error}; {how}"
         ) from error
     except (ImportError, SyntaxError) as error:
         raise ConfigurationError(
