@@ -26,6 +26,9 @@ from kinesumer.runtime.failure_log import RepeatedLines, logger
 
 # How often a thread that waits for an answer looks whether the event loop still exists.
 LOOK_SECONDS = 1.0
+# Their positions take 100 to 200 MB. Chosen: a processor that checkpoints each minute
+# gets fewer, even if the records are small.
+MANY_RECORDS = 1_000_000
 
 
 class ProcessorClient(Kinesumer):
@@ -126,7 +129,7 @@ class ProcessorClient(Kinesumer):
 
     def _warn_without_checkpoints(self, fence: Fence) -> None:
         owned, limit = self._find(fence), self.config.max_uncommitted_records
-        if owned is None or 2 * owned.progress.uncommitted < limit:
+        if owned is None or owned.progress.uncommitted < min(limit / 2, MANY_RECORDS):
             return
         stream, shard_id = owned.source.stream, owned.source.shard_id
         if self._lines.is_due(shard_id, self._ports.clock.now()):

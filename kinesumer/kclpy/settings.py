@@ -16,9 +16,9 @@ from kinesumer.model.streams import Start, Stream
 
 # Properties with this prefix are fields of Config.
 OWN = "kinesumer."
-# The KCL has no limit, and processors may checkpoint every few minutes. The position of
-# a record takes some 100 bytes, so that a limit of ten million is reached with a
-# gigabyte.
+# The KCL has no limit, and a shard that waits for a checkpoint may wait for ever, because
+# processors checkpoint when records come. So this is more than fits into most memories:
+# the position of a record takes 100 to 200 bytes.
 MAX_UNCOMMITTED_RECORDS = 10_000_000
 # The KCL's default of idleTimeBetweenReadsInMillis.
 IDLE_MILLIS = 1000

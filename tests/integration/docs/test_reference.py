@@ -23,6 +23,7 @@ PUBLIC = (
     "kinesumer.blocking",
     "kinesumer.dead_letters",
     "kinesumer.handlers",
+    "kinesumer.kclpy",
     "kinesumer.testing",
 )
 API = re.compile(r"^<!-- api:\s([^>]+?)\s-->", re.MULTILINE)

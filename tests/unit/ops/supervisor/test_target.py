@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from kinesumer import App, ConfigurationError, Kinesumer, blocking
-from kinesumer.ops.supervisor.target import ClientOptions, load_target
+from kinesumer.kclpy import ProcessorApp
+from kinesumer.ops.supervisor.target import (
+    ClientOptions,
+    load_processor,
+    load_target,
+)
 
 MODULE = """
 from kinesumer import App, Record
@@ -100,3 +105,78 @@ def test_an_error_of_the_modules_code_is_raised_as_it_is(here: Path) -> None:
     (here / "failing.py").write_text("raise OSError('no disk')")
     with pytest.raises(OSError, match="no disk"):
         load_target("failing:app")
+
+
+# --- record processors of amazon_kclpy ------------------------------------------------
+
+PROCESSOR = """
+from amazon_kclpy import kcl
+
+class Processor(kcl.RecordProcessorBase):
+    def __init__(self, shop="shop"):
+        self.shop = shop
+
+def make():
+    return Processor("other")
+
+number = 5
+
+if __name__ == "__main__":
+    kcl.KCLProcess(Processor()).run()
+"""
+
+
+@pytest.fixture
+def properties(here: Path) -> Path:
+    """Write a module with a record processor, and the properties of its daemon."""
+    (here / "shop_kcl.py").write_text(PROCESSOR)
+    path = here / "shop.properties"
+    path.write_text(
+        "applicationName = billing\nstreamName = orders\nworkerId = w\n"
+        "regionName = eu-west-1\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("name", ["Processor", "make"])
+def test_a_record_processor_is_found_without_its_package(
+    properties: Path, name: str
+) -> None:
+    target = load_processor(f"shop_kcl:{name}", properties)
+    assert isinstance(target.found, ProcessorApp)
+    client = target.client(ClientOptions())
+    assert isinstance(client, Kinesumer)
+    assert (client.app, client.client_id) == ("billing", "w")
+    assert client.config.commit == "manual"
+
+
+def test_options_take_precedence_over_the_properties(properties: Path) -> None:
+    options = ClientOptions("audit", "other", "us-west-2", "one")
+    client = load_processor("shop_kcl:Processor", properties).client(options)
+    assert (client.app, client.client_id) == ("audit", "one")
+
+
+def test_the_group_needs_a_name_in_the_properties(properties: Path) -> None:
+    properties.write_text("streamName = orders")
+    target = load_processor("shop_kcl:Processor", properties)
+    with pytest.raises(ConfigurationError, match="the property applicationName"):
+        target.client(ClientOptions())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("shop_kcl:number", "5 can't be called: name the record processor's class"),
+        ("shop_kcl:Nothing", "module shop_kcl has no attribute Nothing"),
+    ],
+)
+def test_what_is_no_record_processor_is_refused(
+    properties: Path, name: str, said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        load_processor(name, properties)
+
+
+def test_the_option_for_record_processors_is_named(properties: Path) -> None:
+    with pytest.raises(ConfigurationError, match="pass --kclpy, which stands for"):
+        load_target("shop_kcl:Processor")
