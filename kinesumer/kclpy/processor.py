@@ -177,6 +177,6 @@ def as_v3(processor: Any) -> Processor:
         v3: Processor = processor
         return v3
     raise ConfigurationError(
-        f"{type(processor).__name__} is no record processor, because its version is "
-        f"{version!r}: derive it from a RecordProcessorBase of amazon_kclpy"
+        f"{type(processor).__name__} can't be a record processor, because its version "
+        f"is {version!r}: let it have a RecordProcessorBase of amazon_kclpy as base"
     )

@@ -16,9 +16,9 @@ from kinesumer.model.streams import Start, Stream
 
 # Properties with this prefix are fields of Config.
 OWN = "kinesumer."
-# The KCL has no limit, and a shard that waits for a checkpoint may wait for ever, because
-# processors checkpoint when records come. So this is more than fits into most memories:
-# the position of a record takes 100 to 200 bytes.
+# The KCL has no limit, and a shard that waits for a checkpoint may wait for ever: some
+# processors checkpoint only when records come. So this is more than fits into most
+# memories. The position of a record takes 100 to 200 bytes.
 MAX_UNCOMMITTED_RECORDS = 10_000_000
 # The KCL's default of idleTimeBetweenReadsInMillis.
 IDLE_MILLIS = 1000
@@ -96,7 +96,7 @@ def read_settings(path: Path) -> Settings:
     except ConfigurationError as error:
         if str(path) in str(error):
             raise
-        raise ConfigurationError(f"{path}: {error}") from error
+        raise ConfigurationError(f"correct {path}: {error}") from error
 
 
 def settings_of(properties: Mapping[str, str]) -> Settings:

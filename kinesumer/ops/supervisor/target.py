@@ -121,11 +121,11 @@ def _imported(name: str) -> ModuleType:
                 f"module {missing} isn't in this directory or among the installed "
                 f"packages: start the command where it is, or {HINT}"
             ) from error
-        how = "install what it needs"
+        advice = "install what it needs"
         if missing.partition(".")[0] == PACKAGE:
-            how = "pass --kclpy, which stands for what it needs"
+            advice = "pass --kclpy, which stands for what it needs"
         raise ConfigurationError(
-            f"module {name} can't be imported: {error}; {how}"
+            f"module {name} can't be imported: {error}; {advice}"
         ) from error
     except (ImportError, SyntaxError) as error:
         raise ConfigurationError(

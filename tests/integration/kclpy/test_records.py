@@ -172,7 +172,7 @@ async def test_an_error_of_the_constructor_ends_the_client(
 ) -> None:
     fleet.path.write_text(PROPERTIES)
     app = ProcessorApp(object, fleet.path)
-    with pytest.raises(ConfigurationError, match="object is no record processor"):
+    with pytest.raises(ConfigurationError, match="object can't be a record"):
         await Running(app).task
 
 

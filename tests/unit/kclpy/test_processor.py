@@ -112,5 +112,5 @@ def test_what_a_processor_lacks_raises_when_it_is_called(processor: Any) -> None
 @pytest.mark.parametrize("version", [None, 4])
 def test_something_else_is_no_processor(version: int | None) -> None:
     other: Any = SimpleNamespace() if version is None else SimpleNamespace(version=4)
-    with pytest.raises(ConfigurationError, match=f"its version is {version}"):
+    with pytest.raises(ConfigurationError, match=f"its version is {version}: let"):
         as_v3(other)

@@ -182,7 +182,9 @@ def test_wrong_properties_are_named_before_anything_runs(
         file.write("metricsLevel = NONE\ntableName = leases\nmaxRecord = 5\n")
     for processes in (1, 2):
         error = error_text(run(*RUN, f"--processes={processes}"), 2)
-        assert error.startswith("error: app.properties: metricsLevel is refused: ")
+        assert error.startswith(
+            "error: correct app.properties: metricsLevel is refused"
+        )
         for part in ("use --metrics-port", "kinesumer import kcl", "correct the name"):
             assert part in error
 
