@@ -24,6 +24,7 @@ from kinesumer.model.batches import Batch, ColumnBatch
 from kinesumer.model.records import Record, T_co
 from kinesumer.model.validation import ForThreads
 from kinesumer.ports import Clock
+from kinesumer.telemetry.history import Items
 
 T = TypeVar("T")
 B_co = TypeVar("B_co", bound=Batch[Any], covariant=True)
@@ -52,10 +53,11 @@ class _Taken(ForThreads, Generic[I_co]):
         delivery: ThreadDelivery,
         start: Starter,
         take: Callable[[], I_co | None],
+        items: Items,
     ) -> None:
         history = delivery.history
         self._delivery, self._start = delivery, start
-        self._take = take if history is None else history.before_return(take)
+        self._take = take if history is None else history.before_return(take, items)
 
     def __iter__(self) -> Iterator[I_co]:
         return self
@@ -100,7 +102,7 @@ class Records(_Taken[Record[T_co]], Generic[T_co]):
     """
 
     def __init__(self, delivery: ThreadDelivery, start: Starter) -> None:
-        super().__init__(delivery, start, delivery.take)
+        super().__init__(delivery, start, delivery.take, "records")
 
     @overload
     def batches(self, *, columns: Literal[False] = False) -> Batches[Batch[T_co]]: ...
@@ -117,7 +119,7 @@ class Records(_Taken[Record[T_co]], Generic[T_co]):
         """
         kind = self._delivery.batch_kind(columns=columns)
         take = partial(self._delivery.take_batch, kind)
-        return Batches(self._delivery, self._start, take)
+        return Batches(self._delivery, self._start, take, "batches")
 
 
 class ThreadDelivery(DeliveryDriver):

@@ -19,7 +19,7 @@ from kinesumer.model.batches import Batch, ColumnBatch
 from kinesumer.model.records import Record, T_co
 from kinesumer.model.validation import ForAsyncio
 from kinesumer.ports import Clock
-from kinesumer.telemetry.history import D, RecordedLoop
+from kinesumer.telemetry.history import D, Items, RecordedLoop
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class RecordDelivery(DeliveryDriver):
 
     def iterate(self, start: Starter, loop: Loop) -> AsyncGenerator[Record[Any], None]:
         """Start the client if necessary, then yield records."""
-        return self._recorded(self._iterate(start, loop))
+        return self._recorded(self._iterate(start, loop), "records")
 
     async def _iterate(
         self, start: Starter, loop: Loop
@@ -71,7 +71,7 @@ class RecordDelivery(DeliveryDriver):
         A batch ends before a record whose DecodeError is raised. The next request
         raises the error.
         """
-        return self._recorded(self._iterate_batches(start, loop, kind))
+        return self._recorded(self._iterate_batches(start, loop, kind), "batches")
 
     async def _iterate_batches(
         self, start: Starter, loop: Loop, kind: type[Batch]
@@ -87,8 +87,12 @@ class RecordDelivery(DeliveryDriver):
         finally:
             self._left(loop)
 
-    def _recorded(self, items: AsyncGenerator[D, None]) -> AsyncGenerator[D, None]:
-        return items if self.history is None else RecordedLoop(items, self.history)
+    def _recorded(
+        self, items: AsyncGenerator[D, None], kind: Items
+    ) -> AsyncGenerator[D, None]:
+        if self.history is None:
+            return items
+        return RecordedLoop(items, self.history, kind)
 
     def note_caller(self, loop: Loop) -> None:
         """Record that the current task begins a loop, or requests its next item."""

@@ -24,12 +24,9 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import IncidentLog
 from kinesumer.telemetry.api import Telemetry
-from kinesumer.telemetry.history import (
-    History,
-    open_history,
-    recorded_source,
-    recorded_store,
-)
+from kinesumer.telemetry.history import History
+from kinesumer.telemetry.history_file import open_client_history
+from kinesumer.telemetry.recorded_calls import recorded_source, recorded_store
 
 if TYPE_CHECKING:
     # This import is slow.
@@ -108,7 +105,7 @@ class Ports:
 def aws_ports(session: object | None) -> Ports:
     """Return the ports of a client that uses AWS with this session."""
     clock = SystemClock()
-    history = open_history(clock, os.environ)
+    history = open_client_history(clock, os.environ)
     return Ports(
         clock=clock,
         random=random.Random(),
@@ -141,7 +138,8 @@ async def _connect_to_aws(
     async with clients:
         loan = await clients.lend()
         if history is not None:
-            history.begin(identity.app, identity.client_id, identity.config.commit)
+            config = identity.config
+            history.begin(identity.app, identity.client_id, config.commit, config)
         open_store = partial(open_borrowed_store, loan, identity.table)
         open_source = partial(open_reading_source, clients)
         thread = StoreThread(partial(recorded_store, open_store, history))

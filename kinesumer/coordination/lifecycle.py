@@ -152,6 +152,7 @@ class ClientLifecycle:
     async def leave(self) -> None:
         """Hand over all shards while still consuming, then end the delivery."""
         self._is_leaving = True
+        self._note("leave")
         if self.group is not None and self.group.session is not None:
             await self.group.leave()
         elif self._request is not None:
@@ -177,6 +178,7 @@ class ClientLifecycle:
         ``error`` is what ended the user's block. It takes precedence over the error
         that the last commit timed out.
         """
+        self._note("end")
         if self._starting is not None:
             await cancel_and_wait(self._starting)
         try:
@@ -202,6 +204,7 @@ class ClientLifecycle:
     async def _begin(self, request: _StartRequest) -> None:
         try:
             self.group = await self._built(request.delivery)
+            self._note("consume", **_consumed(request))
             await self.group.start(request.streams, request.position)
         except Exception:
             await self._undo_start(request.delivery)
@@ -264,8 +267,34 @@ class ClientLifecycle:
             await delivery.open(connections.clients)
         return group
 
+    def _note(self, kind: str, **fields: object) -> None:
+        """Write what a replay has to do at this time, if there is a history."""
+        if self._ports.history is not None:
+            self._ports.history.note(kind, fields)
+
     def _is_in_use(self) -> bool:
         """Return whether a task other than the current one may have records."""
         if self._request is None:
             return False
         return self._request.delivery.is_in_use_beside(asyncio.current_task())
+
+
+def _consumed(request: _StartRequest) -> dict[str, object]:
+    """Return what is consumed, without the names of roles."""
+    streams = [
+        {name: getattr(stream, name) for name in REPLAYED_OPTIONS}
+        for stream in request.streams
+    ]
+    until = request.delivery.until
+    return {"streams": streams, "start": request.position, "until": until}
+
+
+# The options of a stream that a replay needs.
+REPLAYED_OPTIONS = (
+    "name",
+    "region",
+    "start",
+    "min_read_interval_seconds",
+    "fan_out",
+    "fan_out_fallback",
+)

@@ -28,7 +28,8 @@ from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.text import escape_unprintable
-from kinesumer.telemetry.history import open_history, recorded
+from kinesumer.telemetry.history_file import open_history
+from kinesumer.telemetry.recorded_calls import recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from kinesumer.errors import ClientIdInUseError, CommitTimeoutError, FatalError
 from kinesumer.model.streams import Stream
 from kinesumer.ports import StateStore, StreamSource
 from kinesumer.runtime.context import ClientContext
-from kinesumer.telemetry.history import History, recorded
+from kinesumer.telemetry.history import History
+from kinesumer.telemetry.recorded_calls import recorded
 from kinesumer.testing.simulation.fan_out import (
     LinkedFanOutSource,
     Subscriptions,

@@ -18,7 +18,7 @@ from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import Start, Stream
 from kinesumer.ops.group import changes, seek
 from kinesumer.runtime.context import ClientContext
-from kinesumer.telemetry.history import recorded
+from kinesumer.telemetry.recorded_calls import recorded
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.invariants.calls import RecordKey

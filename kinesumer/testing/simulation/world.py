@@ -17,6 +17,7 @@ from kinesumer.config import Config
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.telemetry.history import History
+from kinesumer.telemetry.history_file import TextSink
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.simulation.event_loop import VirtualLoop
@@ -124,7 +125,7 @@ class World(ABC):
         if self.histories is None:
             return None
         lines = self.histories[f"{name}-{len(self.histories)}"] = []
-        history = History(lines.append, self.loop.services)
+        history = History([TextSink(lines.append)], self.loop.services)
         history.begin(self.scenario.app, name, self.config.commit)
         return history
 
@@ -191,7 +192,7 @@ class World(ABC):
             app.checker.produced(self.arn(name), shard_id, positions, now)
         if self.histories is not None:
             lines = self.histories.setdefault("producer", [])
-            history = History(lines.append, self.loop.services)
+            history = History([TextSink(lines.append)], self.loop.services)
             shard = ShardKey(self.arn(name), shard_id)
             history.produced(shard, [Position(*each) for each in positions])
         return shard_id, number, parts

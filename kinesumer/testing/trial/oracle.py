@@ -15,6 +15,7 @@ from kinesumer.ops.history.index import ShardHistory, build_index
 from kinesumer.ops.history.lines import find_files, position_of, read_histories
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.telemetry.history import History
+from kinesumer.telemetry.history_file import TextSink
 from kinesumer.testing.trial.journal import Handled, Produced
 
 # The parents of each shard.
@@ -47,7 +48,7 @@ def read_run(
 ) -> Run:
     """Add the produced records to an app's histories, and read them."""
     with (histories / "producer.jsonl").open("wb") as file:
-        history = History(file.write, SystemClock())
+        history = History([TextSink(file.write)], SystemClock())
         for record in produced:
             history.produced(record.shard, [record.position])
     index = build_index(read_histories(find_files([histories])))

@@ -17,7 +17,7 @@ import msgspec
 from kinesumer.config import STATE_STORE, Config
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
-from kinesumer.telemetry.history import VARIABLE
+from kinesumer.telemetry.history_file import HISTORY_VARIABLE
 
 CHILD = "kinesumer.testing.trial.child"
 WAIT_SECONDS = 30.0  # a process starts or leaves within this time
@@ -122,13 +122,13 @@ class Processes:
         self.directory: Path = directory
         self.names: Names = names
         # Where the clients write their histories: by default, for this trial only.
-        given = environment.get(VARIABLE)
+        given = environment.get(HISTORY_VARIABLE)
         own = f"{names.app}-{os.getpid()}"
         self.histories: Path = Path(given, own) if given else directory / "histories"
         self.histories.mkdir(parents=True)
         self.environment: dict[str, str] = {
             **environment,
-            VARIABLE: str(self.histories),
+            HISTORY_VARIABLE: str(self.histories),
         }
         self.clients: list[Child] = []
         self._children: list[Child] = []

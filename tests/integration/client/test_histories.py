@@ -216,4 +216,4 @@ async def test_a_client_whose_history_ends_early_ends(
     with pytest.raises(ConfigurationError, match="No space left on device"):
         async with Kinesumer("app") as client:
             async for _ in client.consume([STREAM], **FROM_THE_START):
-                monkeypatch.setattr("kinesumer.telemetry.history.os.write", full)
+                monkeypatch.setattr("kinesumer.telemetry.history_file.os.write", full)

@@ -14,7 +14,7 @@ from typing import Any
 
 from kinesumer.model.rows import Row
 from kinesumer.ports import Write
-from kinesumer.telemetry.history import condition_lists
+from kinesumer.telemetry.recorded_calls import condition_lists
 from kinesumer.wire import rows
 from tests.support.row_examples import READERS, WRITES
 
