@@ -64,16 +64,20 @@ class RecordedStore:
 
     async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write: see ``ports.StateStore``."""
-        about = {
-            "key": write.key,
-            "condition": condition_lists(write.condition),
-            "set": _shown(write.set),
-            "remove": write.remove,
-            "replace": write.replace,
-            "delete": write.delete,
-        }
-        call = partial(self._store.write, write)
+        about, call = write_arguments(write), partial(self._store.write, write)
         return await self._history.call("write", about, call, _shown_result)
+
+
+def write_arguments(write: Write) -> dict[str, object]:
+    """Return what is written of a conditional write."""
+    return {
+        "key": write.key,
+        "condition": condition_lists(write.condition),
+        "set": _shown(write.set),
+        "remove": write.remove,
+        "replace": write.replace,
+        "delete": write.delete,
+    }
 
 
 def recorded(store: StateStore, history: History | None) -> StateStore:

@@ -86,4 +86,4 @@ def row_key(row: dict[str, Any]) -> RowKey:
 
 def answer_key(told: Line) -> tuple[str, str]:
     """Return what identifies a remembered answer."""
-    return told["name"], told["stream"]
+    return told["name"], told.get("stream", "")

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from kinesumer.testing.simulation.other_version import load_version
+from kinesumer.testing.simulation.replay.command import replay_command
 from kinesumer.testing.simulation.run import (
     Outcome,
     Run,
@@ -36,7 +37,7 @@ from kinesumer.testing.simulation.scenarios import (
 )
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--members", type=click.IntRange(1), help="Clients at the start.  [3]")
 @click.option(
     "--shards",
@@ -80,7 +81,9 @@ from kinesumer.testing.simulation.scenarios import (
 )
 @click.option("--jobs", default=1, show_default=True, help="Number of processes.")
 @click.option("--quiet", is_flag=True, help="Print only violations and the summary.")
+@click.pass_context
 def main(
+    context: click.Context,
     *,
     members: int | None,
     shards: tuple[int, ...],
@@ -97,6 +100,8 @@ def main(
 ) -> None:
     """Simulate groups of clients under faults, and check the protocol's invariants."""
     reduce_logging()
+    if context.invoked_subcommand is not None:
+        return
     if file is not None:
         _replay(file)
         return
@@ -121,6 +126,9 @@ def main(
     click.echo(_summary(outcomes))
     if any(outcome.violation for outcome in outcomes):
         sys.exit(1)
+
+
+main.add_command(replay_command)
 
 
 def _checked(other: Path) -> str:

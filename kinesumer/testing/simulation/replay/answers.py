@@ -1,0 +1,250 @@
+"""Choose the recorded answer to each call of a replayed client.
+
+A replayed client makes its calls some milliseconds sooner or later than the recorded
+one, and some periodic calls once more or less. What that may change, and what is a
+divergence, is decided here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from kinesumer.telemetry.history import Line
+from kinesumer.telemetry.recording_state import ToldState, answer_key
+from kinesumer.testing.simulation.replay.recorded_run import RecordedCall, RecordedRun
+from kinesumer.testing.simulation.replay.writes import (
+    REPEATED,
+    essence,
+    kind_of,
+    same_ids,
+    text_of,
+)
+
+# A client that was killed may not have made the calls of its last second.
+END_SECONDS = 1.0
+
+
+class DivergedError(Exception):
+    """The replayed client does something else than the recorded one."""
+
+
+class Recorded(NamedTuple):
+    """The answer is that of a recorded call, at the time at which it came."""
+
+    call: RecordedCall
+
+
+class Inferred(NamedTuple):
+    """No recorded call fits, but the answer follows from what was recorded."""
+
+    result: Any
+
+
+class Never(NamedTuple):
+    """The recording ends before the answer."""
+
+
+Answer = Recorded | Inferred | Never
+
+
+class RecordedAnswers:
+    """The answers to the calls of one replay, in which each is used once."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        # The recorded id of each session and claim, and the one of the replay.
+        self.ids: dict[str, str] = {}
+        # Differences that change nothing, by kind.
+        self.harmless: Counter[str] = Counter()
+        self._told = ToldState() if run.known is None else run.known
+        self._lines: Iterator[Line] = iter(run.lines)
+        self._next_line: Line | None = next(self._lines, None)
+        self._begin, self._end = run.begin, run.end
+        # Whatever happens in a group happens within a lease.
+        self._window = run.config.lease_duration_seconds
+        self._near = run.config.heartbeat_interval_seconds
+        self._lanes: defaultdict[tuple[str, ...], list[RecordedCall]]
+        self._lanes = defaultdict(list)
+        self._decisions: list[RecordedCall] = []
+        for call in run.calls:
+            self._lanes[lane_of(call.name, call.arguments)].append(call)
+            if is_decision(call):
+                self._decisions.append(call)
+
+    # --- writes -----------------------------------------------------------------------
+
+    def write(self, write: Line, now: float) -> Answer:
+        """Return the answer to a write. Raise DivergedError if none is recorded."""
+        lane = self._lanes[lane_of("write", write)]
+        unused = [call for call in lane if not call.is_used]
+        if kind_of(write) in REPEATED:
+            return self._repeated(write, unused, now)
+        call = next(filter(is_decision, unused), None)
+        if call is not None and self._is_same(call, write):
+            if call.begun - now > self._window:
+                raise DivergedError(
+                    f"{text_of(write)}: the recorded client did it only at "
+                    f"{call.begun:.3f} s"
+                )
+            self._use(call, unused)
+            self.ids |= same_ids(call.arguments, write)
+            return Recorded(call)
+        if now >= self._end - END_SECONDS:
+            return Never()
+        raise DivergedError(
+            f"{text_of(write)}, which the recorded client didn't do. "
+            f"{self._difference(call, write)}"
+        )
+
+    def _is_same(self, call: RecordedCall, write: Line) -> bool:
+        return bool(essence(call.arguments, self.ids) == essence(write, {}))
+
+    def _difference(self, call: RecordedCall | None, write: Line) -> str:
+        if call is None:
+            return "It wrote the row no more"
+        recorded, replayed = essence(call.arguments, self.ids), essence(write, {})
+        if recorded[0] == replayed[0]:
+            return f"At {call.begun:.3f} s it wrote {recorded[1:]}, not {replayed[1:]}"
+        return f"Its next write of the row, at {call.begun:.3f} s: " + text_of(
+            call.arguments
+        )
+
+    def _repeated(self, write: Line, unused: list[RecordedCall], now: float) -> Answer:
+        """Return the answer to a heartbeat or a commit.
+
+        It may come at another time, or once more if a later answer proves that the
+        client still was the owner.
+        """
+        kind = kind_of(write)
+        until = next(filter(is_decision, unused), None)
+        before = unused if until is None else unused[: unused.index(until)]
+        same = [call for call in before if kind_of(call.arguments) == kind]
+        call = _nearest(same, now)
+        if call is not None and abs(call.begun - now) <= self._window:
+            self._use(call, [x for x in same if x.begun <= call.begun])
+            return Recorded(call)
+        proof = next(
+            (x for x in unused if x.begun > now and x.result is not None), None
+        )
+        if proof is not None and proof.result["applied"] and proof is not until:
+            return self._inferred(write, now)
+        if until is not None and proof is until and kind_of(proof.arguments) in OWNED:
+            return self._inferred(write, now)
+        if now >= self._end - END_SECONDS:
+            return Never()
+        raise DivergedError(
+            f"{text_of(write)}, which the recorded client didn't do, and no later "
+            "answer shows that it might"
+        )
+
+    def _inferred(self, write: Line, now: float) -> Inferred:
+        self.harmless[f"{kind_of(write)} more than recorded"] += 1
+        row = self._view(now).rows.get(tuple(write["key"]))
+        return Inferred({"applied": True, "row": row})
+
+    def _use(self, call: RecordedCall, others: Sequence[RecordedCall]) -> None:
+        """Use a call, and skip repeated ones before it."""
+        for each in others:
+            if each is call:
+                break
+            each.is_used = True
+            self.harmless[f"{kind_of(each.arguments)} fewer than recorded"] += 1
+        call.is_used = True
+
+    def overdue(self, now: float) -> str:
+        """Return what the recorded client did, and the replayed one did not; or ""."""
+        for call in self._decisions:
+            if call.begun > now - self._window:
+                return ""
+            if not call.is_used:
+                what = text_of(call.arguments)
+                return f"{what}: the recorded client did it at {call.begun:.3f} s"
+        return ""
+
+    def missing(self) -> str:
+        """Return a decision that the replayed client did not make until the end."""
+        return self.overdue(self._end + self._window - END_SECONDS)
+
+    # --- reads ------------------------------------------------------------------------
+
+    def read(self, name: str, arguments: Line, now: float) -> Answer:
+        """Return the answer to a read. Raise DivergedError if none is known.
+
+        A read that was recorded at another time gets what the client knew then.
+        """
+        if now < self._begin:
+            return Inferred(KNOWN[name](self._view(now), arguments))
+        lane = self._lanes[lane_of(name, arguments)]
+        unused = [call for call in lane if not call.is_used]
+        call = _nearest(unused, now)
+        if call is not None and abs(call.begun - now) <= self._near:
+            for each in unused[: unused.index(call) + 1]:
+                each.is_used = True
+            return Recorded(call)
+        if now >= self._end - END_SECONDS:
+            return Never()
+        known = KNOWN[name](self._view(now), arguments)
+        if known is None and not lane:
+            what = " ".join(lane_of(name, arguments))
+            raise DivergedError(f"a read that is not recorded: {what}")
+        self.harmless[f"{name} at another time"] += 1
+        return Inferred(known)
+
+    def _view(self, now: float) -> ToldState:
+        """Return what the client knew at a time."""
+        while self._next_line is not None and self._next_line["at"] <= now:
+            self._told.learn(self._next_line)
+            self._next_line = next(self._lines, None)
+        return self._told
+
+
+# Writes that only the owner of a shard makes, and that the table accepts from it only.
+OWNED = frozenset(("release", "end shard"))
+
+
+def is_decision(call: RecordedCall) -> bool:
+    """Return whether a call is a write that a client doesn't make at random times."""
+    return call.name == "write" and kind_of(call.arguments) not in REPEATED
+
+
+def lane_of(name: str, arguments: Line) -> tuple[str, ...]:
+    """Return what the calls that answer one another's questions have in common."""
+    if name in ("get", "write"):
+        return (name, *arguments["key"])
+    parts = ("pk", "first", "last", "stream", "shard_id")
+    return (name, *(arguments[part] for part in parts if part in arguments))
+
+
+def _nearest(calls: Sequence[RecordedCall], now: float) -> RecordedCall | None:
+    return min(calls, key=lambda call: abs(call.begun - now), default=None)
+
+
+def _known_row(told: ToldState, arguments: Line) -> Any:
+    pk, sk = arguments["key"]
+    return told.rows.get((pk, sk))
+
+
+def _known_rows(told: ToldState, arguments: Line) -> Any:
+    pk, first, last = (arguments[name] for name in ("pk", "first", "last"))
+    return [
+        row
+        for key, row in sorted(told.rows.items())
+        if key[0] == pk and first <= key[1] and (not last or key[1] <= last)
+    ]
+
+
+def _known_answer(told: ToldState, arguments: Line) -> Any:
+    answer = told.answers.get(answer_key(arguments))
+    return None if answer is None else answer["result"]
+
+
+KNOWN: dict[str, Callable[[ToldState, Line], Any]] = {
+    "get": _known_row,
+    "query": _known_rows,
+    "query_not_updated_since": lambda *_: [],
+    "verify": _known_answer,
+    "describe": _known_answer,
+    "list_shards": _known_answer,
+    "open_source": lambda *_: True,
+}
