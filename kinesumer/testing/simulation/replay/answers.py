@@ -7,7 +7,7 @@ divergence, is decided here.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ class RecordedAnswers:
         self._near = run.config.heartbeat_interval_seconds
         self._lanes: defaultdict[tuple[str, ...], list[RecordedCall]]
         self._lanes = defaultdict(list)
-        self._decisions: list[RecordedCall] = []
+        self._decisions: deque[RecordedCall] = deque()
         for call in run.calls:
             self._lanes[lane_of(call.name, call.arguments)].append(call)
             if is_decision(call):
@@ -124,13 +124,13 @@ class RecordedAnswers:
         if call is not None and abs(call.begun - now) <= self._window:
             self._use(call, [x for x in same if x.begun <= call.begun])
             return Recorded(call)
-        proof = next(
-            (x for x in unused if x.begun > now and x.result is not None), None
+        later = (
+            each for each in unused if each.begun > now and each.result is not None
         )
-        if proof is not None and proof.result["applied"] and proof is not until:
-            return self._inferred(write, now)
-        if until is not None and proof is until and kind_of(proof.arguments) in OWNED:
-            return self._inferred(write, now)
+        proof = next(later, None)
+        if proof is not None and proof.result["applied"]:
+            if kind_of(proof.arguments) in PROOFS:
+                return self._inferred(write, now)
         if now >= self._end - END_SECONDS:
             return Never()
         raise DivergedError(
@@ -154,13 +154,11 @@ class RecordedAnswers:
 
     def overdue(self, now: float) -> str:
         """Return what the recorded client did, and the replayed one did not; or ""."""
-        for call in self._decisions:
-            if call.begun > now - self._window:
-                return ""
-            if not call.is_used:
-                what = text_of(call.arguments)
-                return f"{what}: the recorded client did it at {call.begun:.3f} s"
-        return ""
+        call = self._next_decision()
+        if call is None or call.begun > now - self._window:
+            return ""
+        what = text_of(call.arguments)
+        return f"{what}: the recorded client did it at {call.begun:.3f} s"
 
     def missing(self) -> str:
         """Return a decision that the replayed client did not make until the end."""
@@ -178,7 +176,7 @@ class RecordedAnswers:
         lane = self._lanes[lane_of(name, arguments)]
         unused = [call for call in lane if not call.is_used]
         call = _nearest(unused, now)
-        if call is not None and abs(call.begun - now) <= self._near:
+        if call is not None and self._may_answer(call, now):
             for each in unused[: unused.index(call) + 1]:
                 each.is_used = True
             return Recorded(call)
@@ -191,16 +189,36 @@ class RecordedAnswers:
         self.harmless[f"{name} at another time"] += 1
         return Inferred(known)
 
+    def _may_answer(self, read: RecordedCall, now: float) -> bool:
+        """Return whether a read is near enough, and doesn't show what is still to do."""
+        due = self._next_decision()
+        is_later = due is not None and due.answered < read.begun
+        return abs(read.begun - now) <= self._near and not is_later
+
+    def _next_decision(self) -> RecordedCall | None:
+        while self._decisions and self._decisions[0].is_used:
+            self._decisions.popleft()
+        return self._decisions[0] if self._decisions else None
+
     def _view(self, now: float) -> ToldState:
-        """Return what the client knew at a time."""
-        while self._next_line is not None and self._next_line["at"] <= now:
+        """Return what the client knew at a time, and before its next decision."""
+        due = self._next_decision()
+        until = now if due is None else min(now, due.begun)
+        while self._next_line is not None and self._next_line["at"] <= until:
             self._told.learn(self._next_line)
             self._next_line = next(self._lines, None)
         return self._told
 
 
-# Writes that only the owner of a shard makes, and that the table accepts from it only.
-OWNED = frozenset(("release", "end shard"))
+# Writes that the table accepts only while the client is the owner, or alive.
+PROOFS = REPEATED | {
+    "release",
+    "end shard",
+    "note tried record",
+    "forget deaths",
+    "assign",
+    "request streams",
+}
 
 
 def is_decision(call: RecordedCall) -> bool:

@@ -19,6 +19,11 @@ from kinesumer.telemetry.history import FORMAT, Line
 from kinesumer.telemetry.recording import previous_segment
 from kinesumer.telemetry.recording_state import ToldState
 
+# A client that starts before its recording learns its range within the eighth of a
+# heartbeat interval, and claims its shards. The others send no heartbeats meanwhile,
+# and are dead after three intervals.
+START_HEARTBEATS = 1.0
+
 
 class RecordingError(Exception):
     """A recording that can't be read."""
@@ -67,7 +72,7 @@ class RecordedRun:
     wall_offset: float  # what the virtual clock has to be set forward to show UTC
     # What the client knew when the recording began; None if it began with the client.
     known: ToldState | None
-    begin: float  # the time of the first line
+    begin: float  # the time of the first line; until then the client starts
     consume: Line
     lines: Sequence[Line]  # with virtual times
     calls: Sequence[RecordedCall]  # in the order in which they began
@@ -122,13 +127,13 @@ def _build(lines: list[Line]) -> RecordedRun:
     if client["kind"] != "client" or client["format"] != FORMAT:
         raise ValueError(f"the first line is {client!r:.200}")
     config = Config(**client["config"])
-    known, consume, first = None, None, client["at"]
+    known, consume, first, begin = None, None, client["at"], 0.0
     if len(lines) > 1 and lines[1]["kind"] == "known":
         known, first = ToldState(), lines[1]["at"]
         known.learn(lines[1])
         consume = known.consume
-        # The client starts before the recording, in so much virtual time.
-        first -= config.heartbeat_interval_seconds
+        begin = START_HEARTBEATS * config.heartbeat_interval_seconds
+        first -= begin
     rest = [{**line, "at": line["at"] - first} for line in _without_head(lines)]
     rest.sort(key=lambda line: line["at"])
     consume = next((x for x in rest if x["kind"] == "consume"), consume)
@@ -140,7 +145,7 @@ def _build(lines: list[Line]) -> RecordedRun:
         config=config,
         wall_offset=client["wall_offset"] + first,
         known=known,
-        begin=0.0 if known is None else config.heartbeat_interval_seconds,
+        begin=begin,
         consume=consume,
         lines=rest,
         calls=_calls(rest, known, first),

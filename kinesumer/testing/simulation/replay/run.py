@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from kinesumer.client import Kinesumer
 from kinesumer.coordination.heartbeat import HeartbeatTask
@@ -20,14 +19,13 @@ from kinesumer.testing.simulation.client import SimulatedHeartbeatThread
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.machine import EPOCH
 from kinesumer.testing.simulation.memory_ports import memory_ports
-from kinesumer.testing.simulation.memory_store import MemoryStore
 from kinesumer.testing.simulation.replay.answers import DivergedError
+from kinesumer.testing.simulation.replay.earlier_store import EarlierStore
 from kinesumer.testing.simulation.replay.ports import (
     STOP_SECONDS,
     Playback,
     ReplayedSource,
     ReplayedStore,
-    row_of,
 )
 from kinesumer.testing.simulation.replay.recorded_run import (
     RecordedRun,
@@ -68,10 +66,10 @@ class _Replay:
             thread.wall_offset = run.wall_offset - EPOCH
         self._timeline = Timeline(lambda: self._loop.real)
         self._playback = Playback(run, self._loop, self._timeline)
-        store, session = store_before(run, self._loop)
-        self._store = ReplayedStore(self._playback, store)
+        before = EarlierStore(run, self._loop)
+        self._store = ReplayedStore(self._playback, before.store)
         drawn = (f"replay-{number}" for number in count(1))
-        self._ids = chain([session] if session else [], drawn)
+        self._ids = chain(before.sessions, drawn)
 
     def run(self) -> ReplayOutcome:
         """Run the client until the end of the recording, or until it diverges."""
@@ -147,31 +145,3 @@ class _Replay:
             lambda: playback.answers.read("open_source", about, self._loop.real)
         )
         return ReplayedSource(playback, stream.name)
-
-
-def store_before(run: RecordedRun, loop: VirtualLoop) -> tuple[MemoryStore, str]:
-    """Return the store until the recording begins, and the session that the client had.
-
-    The rows are those that the client knew. A client that starts with its old session
-    finds its member row, and claims again the shards that it owned, so that all epochs
-    are those of the recording.
-    """
-    if run.known is None:
-        return MemoryStore(loop.services), ""
-    told = run.known.answers.get(("verify", ""), {"result": "table"})
-    store = MemoryStore(loop.services, told["result"])
-    rows = {key: row_of(row, {}) for key, row in run.known.rows.items()}
-    own = rows.get((f"member#{run.app}", run.client_id))
-    session = ""
-    if own is not None and not own["dead"]:
-        session = str(own["session"])
-        own["beat"] = 0
-    for row in rows.values():
-        if session and row.get("owner") == session:
-            row["epoch"] = _before(row["epoch"])
-    store.restore([*rows.values()], told["result"])
-    return store, session
-
-
-def _before(epoch: Any) -> int:
-    return int(epoch) - 1
