@@ -337,9 +337,7 @@ class Kinesumer(ForAsyncio):
         streams. The handler of a stream can't be replaced. Raises ConfigurationError,
         and then consumes the former streams.
         """
-        group = self._lifecycle.running()
-        await self._lifecycle.started()
-        await group.refresh(streams)
+        await self._lifecycle.refresh(streams)
 
     def assignment(self) -> dict[ShardKey, ShardAssignment]:
         """Return the shards that this client owns now, with their epochs and states.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -149,6 +149,16 @@ class ClientLifecycle:
         if self._starting is not None:
             await asyncio.shield(self._starting)
 
+    async def refresh(
+        self, streams: StreamLike | Sequence[StreamLike] | Mapping[Any, object]
+    ) -> None:
+        """Consume these streams, or those in {stream: handler}, and no others."""
+        group = self.running()
+        await self.started()
+        names = [*streams] if isinstance(streams, Mapping) else streams
+        self._note("refresh", streams=_shown(as_streams(names)))
+        await group.refresh(streams)
+
     async def leave(self) -> None:
         """Hand over all shards while still consuming, then end the delivery."""
         self._is_leaving = True
@@ -204,7 +214,9 @@ class ClientLifecycle:
     async def _begin(self, request: _StartRequest) -> None:
         try:
             self.group = await self._built(request.delivery)
-            self._note("consume", **_consumed(request))
+            until, streams = request.delivery.until, _shown(request.streams)
+            start = request.position
+            self._note("consume", streams=streams, start=start, until=until)
             await self.group.start(request.streams, request.position)
         except Exception:
             await self._undo_start(request.delivery)
@@ -279,14 +291,11 @@ class ClientLifecycle:
         return self._request.delivery.is_in_use_beside(asyncio.current_task())
 
 
-def _consumed(request: _StartRequest) -> dict[str, object]:
-    """Return what is consumed, without the names of roles."""
-    streams = [
-        {name: getattr(stream, name) for name in REPLAYED_OPTIONS}
-        for stream in request.streams
+def _shown(streams: Sequence[Stream]) -> list[dict[str, object]]:
+    """Return what a replay has to know of streams: no roles."""
+    return [
+        {name: getattr(stream, name) for name in REPLAYED_OPTIONS} for stream in streams
     ]
-    until = request.delivery.until
-    return {"streams": streams, "start": request.position, "until": until}
 
 
 # The options of a stream that a replay needs.

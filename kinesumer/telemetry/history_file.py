@@ -15,7 +15,7 @@ from kinesumer.telemetry.recording import RECORD_VARIABLE, Recording
 HISTORY_VARIABLE = "KINESUMER_HISTORY"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # Only a replay needs these lines. There may be one for each record.
-OF_REPLAYS = frozenset(("ask", "consume", "leave", "end"))
+OF_REPLAYS = frozenset(("ask", "consume", "refresh", "leave", "end"))
 
 
 def history_text(line: Line) -> bytes:

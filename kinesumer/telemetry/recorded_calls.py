@@ -181,6 +181,10 @@ class RecordedSource:
         }
 
 
+def _shown_use(source: StreamSource) -> dict[str, object]:
+    return {"fan_out": source.fan_out()}
+
+
 def _shown_shards(shards: Sequence[Shard]) -> list[object]:
     """Return shards with hash keys as texts, as JSON's numbers are too small."""
     return [
@@ -203,5 +207,5 @@ async def recorded_source(
         return await open_source(stream)
     call = partial(open_source, stream)
     about = {"stream": stream.name}
-    source = await history.call("open_source", about, call, lambda _: None)
+    source = await history.call("open_source", about, call, _shown_use)
     return RecordedSource(source, stream.name, history)

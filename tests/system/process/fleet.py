@@ -17,6 +17,7 @@ from botocore.session import Session
 
 from kinesumer import Config, Stream
 from kinesumer.model.streams import ShardKey
+from kinesumer.telemetry.recording import RECORD_VARIABLE
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import Handled, now
@@ -167,7 +168,9 @@ class Fleet:
                 f"AWS_ENDPOINT_URL_{service.upper()}": cable.url
                 for service, cable in cables.items()
             }
-            child = self.processes.start(name, WORKER, argument, variables=endpoints)
+            recording = self.processes.directory / f"{name}.recording"
+            variables = {**endpoints, RECORD_VARIABLE: str(recording)}
+            child = self.processes.start(name, WORKER, argument, variables=variables)
             client = Client(child, given, cables)
             self.clients.append(client)
             started.append(client)

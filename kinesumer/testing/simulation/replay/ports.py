@@ -210,9 +210,12 @@ def row_of(row: Mapping[str, Any], ids: Mapping[str, str]) -> Row:
 class ReplayedSource:
     """A ``ports.StreamSource`` that answers as the recording says."""
 
-    def __init__(self, playback: Playback, stream: str) -> None:
+    def __init__(
+        self, playback: Playback, stream: str, opened: Mapping[str, Any]
+    ) -> None:
         self._playback, self._stream = playback, stream
-        self._fan_out: FanOutUse | None = None
+        self._fan_out: FanOutUse | None
+        self._use_of(opened)
 
     async def describe(self) -> StreamInfo:
         """Return the stream's description."""

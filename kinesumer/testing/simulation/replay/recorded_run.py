@@ -154,7 +154,7 @@ def _build(lines: list[Line]) -> RecordedRun:
     )
 
 
-USER = frozenset(("ask", "done", "give up", "leave", "end"))
+USER = frozenset(("ask", "done", "give up", "refresh", "leave", "end"))
 
 
 def _calls(

@@ -141,7 +141,7 @@ class _Replay:
     async def _open_source(self, stream: Stream) -> StreamSource:
         about = {"name": "open_source", "stream": stream.name}
         playback = self._playback
-        await playback.answer(
+        opened = await playback.answer(
             lambda: playback.answers.read("open_source", about, self._loop.real)
         )
-        return ReplayedSource(playback, stream.name)
+        return ReplayedSource(playback, stream.name, opened)

@@ -13,6 +13,7 @@ from kinesumer.consuming.delivery import Records
 from kinesumer.model.records import Fence, Record
 from kinesumer.model.streams import Start, Stream
 from kinesumer.runtime.tasks import cancel_and_wait
+from kinesumer.telemetry.history import Line
 from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.replay.recorded_run import RecordedRun, UserEvent
 
@@ -37,9 +38,10 @@ class ReplayedUser:
         """Consume until the recording says that the program left the client."""
         async with self._client as client:
             consume = self._run.consume
-            streams = [Stream(**_stream_options(each)) for each in consume["streams"]]
             start = Start(**consume["start"])
-            records = client.consume(streams, start=start, until=consume["until"])
+            records = client.consume(
+                _streams(consume), start=start, until=consume["until"]
+            )
             is_asking = self._client.config.commit == "auto"
             work = self._ask(records) if is_asking else self._take_all(records)
             taking = asyncio.create_task(work)
@@ -55,12 +57,15 @@ class ReplayedUser:
 
     async def _follow(self) -> None:
         """Leave and acknowledge as recorded, until the program left the client."""
-        leaving: set[asyncio.Task[None]] = set()
+        changes: set[asyncio.Task[None]] = set()
         for event in self._run.user:
             await self._until(event.at)
             match event.kind:
+                case "refresh":
+                    changing = self._client.refresh(_streams(event.line))
+                    changes.add(asyncio.create_task(changing))
                 case "leave":
-                    leaving.add(asyncio.create_task(self._client.leave()))
+                    changes.add(asyncio.create_task(self._client.leave()))
                 case "done" | "give up":
                     self._done(event)
                 case "end":
@@ -112,9 +117,11 @@ def _begin(records: Records[Any], asks: list[dict[str, Any]]) -> AsyncIterator[A
     return aiter(records) if by_record else aiter(records.batches())
 
 
-def _stream_options(shown: dict[str, Any]) -> dict[str, Any]:
-    start = shown["start"]
-    return {**shown, "start": Start(**start) if isinstance(start, dict) else start}
+def _streams(line: Line) -> list[Stream]:
+    return [
+        Stream(**{**shown, "start": shown["start"] and Start(**shown["start"])})
+        for shown in line["streams"]
+    ]
 
 
 def _place(fence: Fence) -> Place:
