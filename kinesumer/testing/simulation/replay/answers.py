@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kinesumer.telemetry.history import Line
-from kinesumer.telemetry.recording_state import ToldState, answer_key
+from kinesumer.telemetry.recording_state import REMEMBERED, ToldState, answer_key
 from kinesumer.testing.simulation.replay.recorded_run import RecordedCall, RecordedRun
 from kinesumer.testing.simulation.replay.writes import (
     REPEATED,
@@ -61,6 +61,7 @@ class RecordedAnswers:
         self._lines: Iterator[Line] = iter(run.lines)
         self._next_line: Line | None = next(self._lines, None)
         self._begin, self._end = run.begin, run.end
+        self._own_row = ("write", f"member#{run.app}", run.client_id)
         # Whatever happens in a group happens within a lease.
         self._window = run.config.lease_duration_seconds
         self._near = run.config.heartbeat_interval_seconds
@@ -124,19 +125,18 @@ class RecordedAnswers:
         if call is not None and abs(call.begun - now) <= self._window:
             self._use(call, [x for x in same if x.begun <= call.begun])
             return Recorded(call)
-        later = (
-            each for each in unused if each.begun > now and each.result is not None
-        )
-        proof = next(later, None)
-        if proof is not None and proof.result["applied"]:
-            if kind_of(proof.arguments) in PROOFS:
-                return self._inferred(write, now)
+        if _prove(unused, now) or _prove(self._own_heartbeats(), now):
+            return self._inferred(write, now)
         if now >= self._end - END_SECONDS:
             return Never()
         raise DivergedError(
             f"{text_of(write)}, which the recorded client didn't do, and no later "
             "answer shows that it might"
         )
+
+    def _own_heartbeats(self) -> list[RecordedCall]:
+        lane = self._lanes[self._own_row]
+        return [call for call in lane if not call.is_used]
 
     def _inferred(self, write: Line, now: float) -> Inferred:
         self.harmless[f"{kind_of(write)} more than recorded"] += 1
@@ -183,6 +183,9 @@ class RecordedAnswers:
         if now >= self._end - END_SECONDS:
             return Never()
         known = KNOWN[name](self._view(now), arguments)
+        if known is None and unused and name in REMEMBERED:
+            unused[0].is_used = True
+            return Recorded(unused[0])
         if known is None and not lane:
             what = " ".join(lane_of(name, arguments))
             raise DivergedError(f"a read that is not recorded: {what}")
@@ -193,7 +196,8 @@ class RecordedAnswers:
         """Return whether a read is near, and doesn't show what is still to be done."""
         due = self._next_decision()
         is_later = due is not None and due.answered < read.begun
-        return abs(read.begun - now) <= self._near and not is_later
+        shows_rows = read.name in ("get", "query")
+        return abs(read.begun - now) <= self._near and not (is_later and shows_rows)
 
     def _next_decision(self) -> RecordedCall | None:
         while self._decisions and self._decisions[0].is_used:
@@ -219,6 +223,18 @@ PROOFS = REPEATED | {
     "assign",
     "request streams",
 }
+
+
+def _prove(writes: Sequence[RecordedCall], now: float) -> bool:
+    """Return whether the next of the writes shows that a client is still the owner.
+
+    While its session is alive, no other client may own its shards.
+    """
+    later = (x for x in writes if x.begun > now and x.result is not None)
+    proof = next(later, None)
+    if proof is None or not proof.result["applied"]:
+        return False
+    return kind_of(proof.arguments) in PROOFS
 
 
 def is_decision(call: RecordedCall) -> bool:

@@ -83,7 +83,7 @@ class RecordedRun:
         """Return the times in which the process did nothing, although it should."""
         # A client that runs sends heartbeats. Reads and polls come between them.
         least = 2 * self.config.heartbeat_interval_seconds
-        times = [self.begin, *(line["at"] for line in self.lines)]
+        times = [self.begin, *(max(self.begin, x["at"]) for x in self.lines)]
         return [Gap(*pair) for pair in pairwise(times) if pair[1] - pair[0] > least]
 
 
