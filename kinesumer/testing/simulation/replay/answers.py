@@ -8,12 +8,13 @@ divergence, is decided here.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kinesumer.telemetry.history import Line
-from kinesumer.telemetry.recording_state import REMEMBERED, ToldState, answer_key
+from kinesumer.telemetry.recording_state import REMEMBERED, ToldState
 from kinesumer.testing.simulation.replay.recorded_run import RecordedCall, RecordedRun
+from kinesumer.testing.simulation.replay.view import ClientView
 from kinesumer.testing.simulation.replay.writes import (
     REPEATED,
     essence,
@@ -57,9 +58,9 @@ class RecordedAnswers:
         self.ids: dict[str, str] = {}
         # Differences that change nothing, by kind.
         self.harmless: Counter[str] = Counter()
-        self._told = ToldState() if run.known is None else run.known
-        self._lines: Iterator[Line] = iter(run.lines)
-        self._next_line: Line | None = next(self._lines, None)
+        self._view = ClientView(run.known or ToldState(), run.lines)
+        # The last attempt of a write that failed, if the next one is still due.
+        self._failed: dict[tuple[str, ...], RecordedCall | None] = {}
         self._begin, self._end = run.begin, run.end
         self._own_row = ("write", f"member#{run.app}", run.client_id)
         # Whatever happens in a group happens within a lease.
@@ -81,22 +82,49 @@ class RecordedAnswers:
         unused = [call for call in lane if not call.is_used]
         if kind_of(write) in REPEATED:
             return self._repeated(write, unused, now)
-        call = next(filter(is_decision, unused), None)
-        if call is not None and self._is_same(call, write):
-            if call.begun - now > self._window:
-                raise DivergedError(
-                    f"{text_of(write)}: the recorded client did it only at "
-                    f"{call.begun:.3f} s"
-                )
+        call = self._decided(write, unused, now)
+        if call is not None:
             self._use(call, unused)
             self.ids |= same_ids(call.arguments, write)
+            self._failed[lane_of("write", write)] = call if call.error else None
+            self._wrote(call)
             return Recorded(call)
+        failed = self._failed.get(lane_of("write", write))
+        if failed is not None and self._is_same(failed, write):
+            self.harmless["retry more than recorded"] += 1
+            return Recorded(failed)
         if now >= self._end - END_SECONDS:
             return Never()
         raise DivergedError(
-            f"{text_of(write)}, which the recorded client didn't do. "
-            f"{self._difference(call, write)}"
+            f"{text_of(write)}, which the recorded client didn't do now. "
+            f"{self._difference(next(filter(is_decision, unused), None), write)}"
         )
+
+    def _decided(
+        self, write: Line, unused: list[RecordedCall], now: float
+    ) -> RecordedCall | None:
+        """Return the recorded write of the same meaning that is next, if it is near.
+
+        Attempts that failed may be skipped, since a replay waits for other times.
+        """
+        found = None
+        for call in filter(is_decision, unused):
+            if not self._is_same(call, write):
+                break
+            if found is not None and abs(call.begun - now) > abs(found.begun - now):
+                break
+            found = call
+            if not call.error:
+                break
+        if found is None:
+            return None
+        has_failed = self._failed.get(lane_of("write", write)) is not None
+        limit = self._near if has_failed else self._window
+        return found if found.begun - now <= limit else None
+
+    def _wrote(self, call: RecordedCall) -> None:
+        if call.result is not None:
+            self._view.wrote(call.arguments["key"], call.result["row"], call.answered)
 
     def _is_same(self, call: RecordedCall, write: Line) -> bool:
         return bool(essence(call.arguments, self.ids) == essence(write, {}))
@@ -140,7 +168,8 @@ class RecordedAnswers:
 
     def _inferred(self, write: Line, now: float) -> Inferred:
         self.harmless[f"{kind_of(write)} more than recorded"] += 1
-        row = self._view(now).rows.get(tuple(write["key"]))
+        pk, sk = write["key"]
+        row = self._known(now).rows().get((pk, sk))
         return Inferred({"applied": True, "row": row})
 
     def _use(self, call: RecordedCall, others: Sequence[RecordedCall]) -> None:
@@ -172,7 +201,7 @@ class RecordedAnswers:
         A read that was recorded at another time gets what the client knew then.
         """
         if now < self._begin:
-            return Inferred(KNOWN[name](self._view(now), arguments))
+            return Inferred(self._known(now).answer(name, arguments))
         lane = self._lanes[lane_of(name, arguments)]
         unused = [call for call in lane if not call.is_used]
         call = _nearest(unused, now)
@@ -182,7 +211,7 @@ class RecordedAnswers:
             return Recorded(call)
         if now >= self._end - END_SECONDS:
             return Never()
-        known = KNOWN[name](self._view(now), arguments)
+        known = self._known(now).answer(name, arguments)
         if known is None and unused and name in REMEMBERED:
             unused[0].is_used = True
             return Recorded(unused[0])
@@ -204,14 +233,11 @@ class RecordedAnswers:
             self._decisions.popleft()
         return self._decisions[0] if self._decisions else None
 
-    def _view(self, now: float) -> ToldState:
+    def _known(self, now: float) -> ClientView:
         """Return what the client knew at a time, and before its next decision."""
         due = self._next_decision()
-        until = now if due is None else min(now, due.begun)
-        while self._next_line is not None and self._next_line["at"] <= until:
-            self._told.learn(self._next_line)
-            self._next_line = next(self._lines, None)
-        return self._told
+        self._view.advance(now if due is None else min(now, due.begun))
+        return self._view
 
 
 # Writes that the table accepts only while the client is the owner, or alive.
@@ -252,33 +278,3 @@ def lane_of(name: str, arguments: Line) -> tuple[str, ...]:
 
 def _nearest(calls: Sequence[RecordedCall], now: float) -> RecordedCall | None:
     return min(calls, key=lambda call: abs(call.begun - now), default=None)
-
-
-def _known_row(told: ToldState, arguments: Line) -> Any:
-    pk, sk = arguments["key"]
-    return told.rows.get((pk, sk))
-
-
-def _known_rows(told: ToldState, arguments: Line) -> Any:
-    pk, first, last = (arguments[name] for name in ("pk", "first", "last"))
-    return [
-        row
-        for key, row in sorted(told.rows.items())
-        if key[0] == pk and first <= key[1] and (not last or key[1] <= last)
-    ]
-
-
-def _known_answer(told: ToldState, arguments: Line) -> Any:
-    answer = told.answers.get(answer_key(arguments))
-    return None if answer is None else answer["result"]
-
-
-KNOWN: dict[str, Callable[[ToldState, Line], Any]] = {
-    "get": _known_row,
-    "query": _known_rows,
-    "query_not_updated_since": lambda *_: [],
-    "verify": _known_answer,
-    "describe": _known_answer,
-    "list_shards": _known_answer,
-    "open_source": _known_answer,
-}
