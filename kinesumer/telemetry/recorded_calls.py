@@ -162,11 +162,11 @@ class RecordedSource:
     def _way(self, iterator: str | None) -> dict[str, object]:
         """Return how records come, without the iterator."""
         pushed = iterator is not None and self._source.is_pushed(iterator)
-        return {"pushed": pushed, "fan_out": self._source.fan_out()}
+        return _without_zeros({"pushed": pushed, "fan_out": self._source.fan_out()})
 
     def _page(self, page: Page) -> dict[str, object]:
         ends = [*page.records[:1], *page.records[-1:]]
-        return {
+        about = {
             "records": len(page.records),
             "first_and_last": [record.position for record in ends],
             "arrived": [record.approximate_arrival_timestamp for record in ends],
@@ -177,8 +177,14 @@ class RecordedSource:
             "is_end": page.next_iterator is None,
             "is_unconfirmed": page.is_unconfirmed,
             "children": _shown_shards(page.children),
-            **self._way(page.next_iterator),
         }
+        # Most pages are empty, and there are several a second of each shard.
+        return _without_zeros(about) | self._way(page.next_iterator)
+
+
+def _without_zeros(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return what is neither zero, false, empty nor None."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def _shown_use(source: StreamSource) -> dict[str, object]:

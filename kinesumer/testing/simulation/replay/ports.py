@@ -279,5 +279,5 @@ class ReplayedSource:
         return page
 
     def _use_of(self, result: Mapping[str, Any]) -> None:
-        use = result["fan_out"]
+        use = result.get("fan_out")
         self._fan_out = None if use is None else msgspec.convert(use, FanOutUse)

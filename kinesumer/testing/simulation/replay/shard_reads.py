@@ -34,7 +34,7 @@ class Chain:
         results = [each.result for each in self.pages if each.result]
         if self.call is not None and self.call.result:
             results.insert(0, self.call.result)
-        return bool(results) and bool(results[0]["pushed"])
+        return bool(results) and results[0].get("pushed", False)
 
     def next(self) -> RecordedCall | None:
         """Return the next call of GetRecords, or None if no other is recorded."""
@@ -98,23 +98,23 @@ def page_of(result: dict[str, Any], token: str) -> Page:
     """Return a page with as many records, of as many bytes, which are zeros."""
     return Page(
         _records(result),
-        None if result["is_end"] else token,
-        result["millis_behind"],
-        tuple(map(shard_of, result["children"])),
-        result["wire_bytes"],
-        result["is_cbor"],
-        result["is_unconfirmed"],
+        None if result.get("is_end") else token,
+        result.get("millis_behind", 0),
+        tuple(map(shard_of, result.get("children", ()))),
+        result.get("wire_bytes", 0),
+        result.get("is_cbor", False),
+        result.get("is_unconfirmed", False),
     )
 
 
 def _records(result: dict[str, Any]) -> list[Record]:
-    count = result["records"]
+    count = result.get("records", 0)
     if not count:
         return []
     numbers = [position[0] for position in result["first_and_last"]]
     first, last = int(numbers[0]), int(numbers[-1])
     arrived = [at or 0.0 for at in result["arrived"]]
-    size, rest = divmod(result["data_bytes"], count)
+    size, rest = divmod(result.get("data_bytes", 0), count)
     data, steps = bytes(size), max(1, count - 1)
     records = [
         Record(
