@@ -24,7 +24,11 @@ class WrittenRecording:
         about = {"app": APP, "client": CLIENT, "commit": given["commit"]}
         times = {"boot": "", "wall_offset": 1_800_000_000.0}
         self.add(0.0, "client", format=FORMAT, config=given, **about, **times)
-        consumed = {"streams": [], "start": {"type": "LATEST"}, "until": None}
+        consumed: dict[str, Any] = {
+            "streams": [],
+            "start": {"type": "LATEST"},
+            "until": None,
+        }
         self.add(0.0, "consume", **consumed)
 
     def add(self, at: float, kind: str, **fields: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -17,6 +18,7 @@ from kinesumer import Config, Kinesumer, Record, blocking
 from kinesumer.ops.history.check import check_directories
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.simulation.replay.run import ReplayOutcome, replay
+from kinesumer.testing.simulation.replay.writes import REPEATED, kind_of, text_of
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.clock import PATIENCE_SECONDS
 
@@ -52,6 +54,21 @@ def replayed(file: Path) -> ReplayOutcome:
 def did(outcome: ReplayOutcome, what: str) -> int:
     """Return how many writes of a kind a replayed client did."""
     return sum(e.what == "did" and e.text.startswith(what) for e in outcome.events)
+
+
+def decisions(outcome: ReplayOutcome) -> list[str]:
+    """Return the writes that a replayed client does not just repeat."""
+    texts = [event.text for event in outcome.events if event.what == "did"]
+    return [text.partition(":")[0] for text in texts if not text.startswith("commit")]
+
+
+def written_decisions(history: Path) -> list[str]:
+    """Return the same writes of a client, by its history."""
+    lines = [json.loads(text) for text in history.read_text().splitlines()]
+    calls = {x["call"]: x for x in lines if x["kind"] == "call"}
+    answered = [calls[x["call"]] for x in lines if x["kind"] == "answer"]
+    writes = [call for call in answered if call["name"] == "write"]
+    return [text_of(call) for call in writes if kind_of(call) not in REPEATED]
 
 
 # --- ways to consume ------------------------------------------------------------------
@@ -156,7 +173,9 @@ async def test_a_history_and_a_recording_can_be_written_at_once(
 
     await loop()
 
-    await asyncio.to_thread(replayed, file)
+    outcome = await asyncio.to_thread(replayed, file)
+    [history] = await asyncio.to_thread(lambda: [*histories.iterdir()])
+    assert decisions(outcome) == await asyncio.to_thread(written_decisions, history)
     verdict = check_directories([histories])
     assert verdict.counts["deliveries"] == RECORDS
     assert not any(verdict.faults.values())

@@ -46,6 +46,8 @@ from kinesumer.testing.simulation.replay.writes import (
 
 # The process stops a moment after the last thing that it did.
 STOP_SECONDS = 0.01
+# If a write took longer, the timeline says when it was sent.
+SLOW_SECONDS = 0.5
 # An answer this soon after a pause had arrived during it.
 AWAKE_SECONDS = 0.1
 
@@ -166,6 +168,7 @@ class ReplayedStore:
         if not self._has_begun:
             return await self._before.write(write)
         playback, line = self._playback, arguments_of(write)
+        sent_at = playback.loop.real
         result = await playback.answer(
             lambda: playback.answers.write(line, playback.loop.real)
         )
@@ -176,13 +179,15 @@ class ReplayedStore:
             row = {**row, **write.set}
             for name in write.remove:
                 row.pop(name, None)
-        self._show(line, applied=applied)
+        self._show(line, sent_at, applied=applied)
         return WriteResult(applied, row)
 
-    def _show(self, line: Line, *, applied: bool) -> None:
+    def _show(self, line: Line, sent_at: float, *, applied: bool) -> None:
         if applied and kind_of(line) in ("heartbeat", "note tip", "announce"):
             return
         outcome = "" if applied else ": refused"
+        if self._playback.loop.real - sent_at > SLOW_SECONDS:
+            outcome += f", sent at {sent_at:.3f} s"
         self._playback.timeline.note("did", f"{text_of(line)}{outcome}")
 
     async def _read(self, name: str, arguments: Line) -> Any:
