@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import (
     AsyncGenerator,
@@ -36,7 +37,15 @@ By = Literal["loop", "handler"]
 Items = Literal["records", "batches"]
 
 # An attribute of a type that no version of the library writes is a subclass of str.
-encode_line: Callable[[object], bytes] = msgspec.json.Encoder(enc_hook=str).encode
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def encode_line(line: object) -> bytes:
+    """Return a line as JSON."""
+    try:
+        return _encode(line)
+    except OverflowError:  # a row that was edited may have a number of 38 digits
+        return json.dumps(msgspec.to_builtins(line, enc_hook=str)).encode()
 
 
 class Sink(Protocol):

@@ -9,6 +9,7 @@ from typing import Any
 
 from kinesumer import Config
 from kinesumer.telemetry.history import FORMAT
+from kinesumer.telemetry.recording import Recording
 
 APP, CLIENT = "app", "client-1"
 START = 1_000.0  # when the recorded client starts, by its clock
@@ -48,3 +49,16 @@ class WrittenRecording:
         """Write the lines to a file, and return its path."""
         path.write_text("".join(json.dumps(line) + "\n" for line in self.lines))
         return path
+
+
+def record_again(path: Path, again: Path, segment_seconds: float) -> None:
+    """Write the lines of a recording to another one, which begins anew more often."""
+    recording = Recording(again, segment_seconds)
+    for text in path.read_text().splitlines():
+        line = json.loads(text)
+        if "shard" in line:
+            line["shard"] = tuple(line["shard"])
+        if "count" in line:
+            line["positions"] = [None] * line.pop("count")
+        recording.append(line)
+    recording.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.model.rows import Key, Row, UnsupportedValue
+from kinesumer.model.rows import Key, Row, UnsupportedValue, Value
 from kinesumer.telemetry.history import History, Line
 from kinesumer.telemetry.history_file import open_client_history
 from kinesumer.telemetry.recorded_calls import RecordedStore
@@ -194,17 +194,23 @@ def test_a_second_client_does_not_write_the_recording_of_the_first(
     assert not previous_segment(path).exists()
 
 
-async def test_a_row_with_an_unknown_type_is_written_as_text(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(UnsupportedValue('{"L": []}'), '{"L": []}'), (10**37, 10**37)],
+)
+async def test_a_value_that_no_client_writes_is_recorded(
+    path: Path, value: Value, written: object
+) -> None:
     clock = StillClock()
     history = History([Recording(path)], clock)
     history.begin("app", "a", "auto")
     store = MemoryStore(clock)
-    row: Row = {"pk": "p", "sk": "s", "list": UnsupportedValue('{"L": []}')}
+    row: Row = {"pk": "p", "sk": "s", "other": value}
     store.restore([row], "table")
 
     assert await RecordedStore(store, history).get(Key("p", "s")) == row
 
-    assert lines(path)[-1]["result"]["list"] == '{"L": []}'
+    assert lines(path)[-1]["result"]["other"] == written
 
 
 def test_without_the_variables_there_is_no_history() -> None:

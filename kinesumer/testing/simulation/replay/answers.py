@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kinesumer.telemetry.history import Line
-from kinesumer.telemetry.recording_state import REMEMBERED, ToldState
+from kinesumer.telemetry.recording_state import ToldState
 from kinesumer.testing.simulation.replay.recorded_run import RecordedCall, RecordedRun
 from kinesumer.testing.simulation.replay.view import ClientView
 from kinesumer.testing.simulation.replay.writes import (
@@ -59,6 +59,7 @@ class RecordedAnswers:
         # Differences that change nothing, by kind.
         self.harmless: Counter[str] = Counter()
         self._view = ClientView(run.known or ToldState(), run.lines)
+        self._decided_at = 0.0  # when the last of the used decisions was answered
         # The last attempt of a write that failed, if the next one is still due.
         self._failed: dict[tuple[str, ...], RecordedCall | None] = {}
         self._begin, self._end = run.begin, run.end
@@ -124,6 +125,7 @@ class RecordedAnswers:
 
     def _wrote(self, call: RecordedCall) -> None:
         if call.result is not None:
+            self._decided_at = max(self._decided_at, call.answered)
             self._view.wrote(call.arguments["key"], call.result["row"], call.answered)
 
     def _is_same(self, call: RecordedCall, write: Line) -> bool:
@@ -204,7 +206,9 @@ class RecordedAnswers:
             return Inferred(self._known(now).answer(name, arguments))
         lane = self._lanes[lane_of(name, arguments)]
         unused = [call for call in lane if not call.is_used]
-        call = _nearest(unused, now)
+        # An earlier answer might not show what the client has written since.
+        current = [call for call in unused if call.begun >= self._decided_at]
+        call = _nearest(current, now)
         if call is not None and self._may_answer(call, now):
             for each in unused[: unused.index(call) + 1]:
                 each.is_used = True
@@ -212,7 +216,7 @@ class RecordedAnswers:
         if now >= self._end - END_SECONDS:
             return Never()
         known = self._known(now).answer(name, arguments)
-        if known is None and unused and name in REMEMBERED:
+        if known is None and len(unused) == len(lane) > 0:  # it was never told
             unused[0].is_used = True
             return Recorded(unused[0])
         if known is None and not lane:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinesumer.core.claims import contains
-from kinesumer.model.rows import Key, MemberRow, Row
+from kinesumer.model.rows import Key, Row
 from kinesumer.model.streams import Interval
 from kinesumer.ports import Compare, Write
 from kinesumer.testing.simulation.event_loop import VirtualLoop
@@ -38,10 +37,8 @@ class EarlierStore:
         if own is not None and own.get("dead") is False:
             self.sessions.append(str(own["session"]))
             plan = {name: own.pop(name) for name in PLAN if name in own}
-            if moving := _moving_range(
-                found.values(), rows.read_member({**own, **plan})
-            ):
-                plan["range"] = moving
+            if plan:
+                plan |= _plan_of_owned(found.values(), {**own, **plan})
             own["beat"] = 0
             write = Write(key, Compare("pk", "exists"), plan)
             loop.at_real(PLAN_AT_SECONDS, self.store.write_now, write)
@@ -56,14 +53,18 @@ class EarlierStore:
             row["epoch"] -= 1
 
 
-def _moving_range(found: Iterable[Row], own: MemberRow) -> str:
-    """Return a range with all shards that a member owns, if its own has not all.
+def _plan_of_owned(found: Iterable[Row], own: Row) -> Row:
+    """Return the changes of an own row to a plan before, with all that is owned.
 
-    The member still reads the others, which move to other clients.
+    So the client claims nothing else before the recording. Its first recorded heartbeat
+    brings the later plan, by which some of the shards may be moving.
     """
-    shards = [rows.read_shard(row) for row in found if row.get("owner") == own.session]
+    member = rows.read_member(own)
+    shards = map(
+        rows.read_shard, (r for r in found if r.get("owner") == member.session)
+    )
     owned = [Interval(s.key.stream_arn, s.first_hash, s.last_hash) for s in shards]
-    range_ = own.range or ()
-    if all(contains(range_, arn, first) for arn, first, _ in owned):
-        return ""
-    return rows.range_text(tuple(sorted(owned)), own.streams)
+    return {
+        "range": rows.range_text(tuple(sorted(owned)), member.streams),
+        "plan_version": max(0, member.plan_version - 1),
+    }

@@ -52,6 +52,10 @@ SLOW_SECONDS = 0.5
 AWAKE_SECONDS = 0.1
 
 
+# The plan was made before the recording began.
+OF_LEADERS = frozenset(("lead", "publish", "assign"))
+
+
 class Playback:
     """Lets the answers of a recording come at their times, or ends the replay."""
 
@@ -165,9 +169,11 @@ class ReplayedStore:
 
     async def write(self, write: Write) -> WriteResult:
         """Return the result of a conditional write."""
-        if not self._has_begun:
-            return await self._before.write(write)
         playback, line = self._playback, arguments_of(write)
+        if not self._has_begun:
+            if kind_of(line) in OF_LEADERS:
+                return WriteResult(False, await self._before.get(write.key))
+            return await self._before.write(write)
         sent_at = playback.loop.real
         result = await playback.answer(
             lambda: playback.answers.write(line, playback.loop.real)

@@ -31,6 +31,9 @@ VOLATILE = frozenset(
         "failures",
         "load",
         "died_at",
+        "tried",
+        "suspect",
+        "poison",
     )
 )
 

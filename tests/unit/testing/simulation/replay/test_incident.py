@@ -16,6 +16,7 @@ import pytest
 from kinesumer.coordination.held_shards import HeldShards
 from kinesumer.testing.simulation.replay.run import ReplayOutcome, replay
 from kinesumer.testing.simulation.replay.timeline import Event
+from tests.support.recordings import record_again
 
 INCIDENT = Path(__file__).with_name("stopped_and_killed.recording.gz")
 STREAM = "chaos41-stream-0"
@@ -113,3 +114,17 @@ def test_a_client_that_keeps_its_shards_after_a_fence_diverges(
     assert "shardId-000000000005" in outcome.divergence
     stopped = next(e.at for e in outcome.events if e.what == "stopped")
     assert stopped < outcome.seconds < stopped + 15
+
+
+@pytest.mark.parametrize("seconds", [6, 7, 9])
+def test_a_recording_that_begins_late_is_replayed_from_what_was_known(
+    file: Path, tmp_path: Path, seconds: float
+) -> None:
+    """The client runs on, and each segment begins with what it knew."""
+    later = tmp_path / "later"
+    record_again(file, later, seconds)
+
+    outcome = replay(later)
+
+    assert not outcome.divergence, "\n".join(outcome.lines)
+    assert outcome.seconds < 2 * seconds + 2
