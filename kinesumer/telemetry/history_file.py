@@ -89,11 +89,12 @@ def open_history(clock: Clock, environment: Mapping[str, str]) -> History | None
 def open_client_history(clock: Clock, environment: Mapping[str, str]) -> History | None:
     """Return a history that also goes to the file that ``KINESUMER_RECORD`` names.
 
-    None if neither variable is set.
+    ``{pid}`` in its name becomes the id of the process. None if neither variable is
+    set.
     """
     sinks = _histories(environment)
     if file := environment.get(RECORD_VARIABLE):
-        sinks.append(Recording(Path(file)))
+        sinks.append(Recording(Path(file.replace("{pid}", str(os.getpid())))))
     return _open(sinks, clock)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,17 @@ async def test_a_value_that_no_client_writes_is_recorded(
     assert await RecordedStore(store, history).get(Key("p", "s")) == row
 
     assert lines(path)[-1]["result"]["other"] == written
+
+
+def test_processes_with_one_environment_have_files_of_their_own(tmp_path: Path) -> None:
+    variables = {"KINESUMER_RECORD": str(tmp_path / "app-{pid}.rec")}
+    history = open_client_history(StillClock(), variables)
+    assert history is not None
+
+    history.begin("app", "a", "auto")
+    history.close()
+
+    assert [file.name for file in tmp_path.iterdir()] == [f"app-{os.getpid()}.rec"]
 
 
 def test_without_the_variables_there_is_no_history() -> None:
