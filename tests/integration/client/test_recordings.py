@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Config, Kinesumer, Record, blocking
+from kinesumer import Config, Kinesumer, Record, Stream, blocking
 from kinesumer.ops.history.check import check_directories
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.simulation.replay.run import ReplayOutcome, replay
@@ -126,15 +126,19 @@ async def in_a_thread() -> None:
     await asyncio.to_thread(consume)
 
 
-async def leaving() -> None:
+async def leaving(stream: Stream | str = STREAM) -> None:
     async with Kinesumer("app") as client:
         leaving = set[asyncio.Task[None]]()
         got = 0
-        async for _ in client.consume([STREAM], start="TRIM_HORIZON"):
+        async for _ in client.consume([stream], start="TRIM_HORIZON"):
             got += 1
             if got == RECORDS:
                 leaving.add(asyncio.create_task(client.leave()))
         await asyncio.gather(*leaving)
+
+
+async def by_fan_out() -> None:
+    await leaving(Stream(STREAM, fan_out="reader"))
 
 
 WAYS: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
@@ -146,6 +150,7 @@ WAYS: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
     "a handler in threads": handler_in_threads,
     "a loop in a thread": in_a_thread,
     "a loop that leaves": leaving,
+    "a loop by fan-out": by_fan_out,
 }
 
 

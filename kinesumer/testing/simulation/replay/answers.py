@@ -188,8 +188,10 @@ class RecordedAnswers:
         call = self._next_decision()
         if call is None or call.begun > now - self._window:
             return ""
-        what = text_of(call.arguments)
-        return f"{what}: the recorded client did it at {call.begun:.3f} s"
+        text = f"the recorded client did it at {call.begun:.3f} s"
+        if self._begin and call.begun < self._begin + self._window:
+            text += ", perhaps for what it had seen before the recording"
+        return f"{text_of(call.arguments)}: {text}"
 
     def missing(self) -> str:
         """Return a decision that the replayed client did not make until the end."""
