@@ -8,7 +8,8 @@ divergence, is decided here.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from kinesumer.telemetry.history import Line
@@ -20,6 +21,7 @@ from kinesumer.testing.simulation.replay.writes import (
     essence,
     kind_of,
     same_ids,
+    session_of,
     text_of,
 )
 
@@ -155,7 +157,7 @@ class RecordedAnswers:
         if call is not None and abs(call.begun - now) <= self._window:
             self._use(call, [x for x in same if x.begun <= call.begun])
             return Recorded(call)
-        if _prove(unused, now) or _prove(self._own_heartbeats(), now):
+        if any(self._is_proof(x, write) for x in self._next_writes(unused, now)):
             return self._inferred(write, now)
         if now >= self._end - END_SECONDS:
             return Never()
@@ -164,9 +166,26 @@ class RecordedAnswers:
             "answer shows that it might"
         )
 
-    def _own_heartbeats(self) -> list[RecordedCall]:
-        lane = self._lanes[self._own_row]
-        return [call for call in lane if not call.is_used]
+    def _next_writes(
+        self, unused: list[RecordedCall], now: float
+    ) -> Iterator[RecordedCall]:
+        """Yield the next answered write of a row, and that of the client's own row."""
+        own = [call for call in self._lanes[self._own_row] if not call.is_used]
+        for lane in (unused, own):
+            later = (x for x in lane if x.begun > now and x.result is not None)
+            yield from islice(later, 1)
+
+    def _is_proof(self, later: RecordedCall, write: Line) -> bool:
+        """Return whether a later write shows that a write's session was alive.
+
+        While it is alive, no other client may own its shards.
+        """
+        session = session_of(later.arguments) or ""
+        return (
+            later.result["applied"]
+            and kind_of(later.arguments) in PROOFS
+            and self.ids.get(session, session) == session_of(write)
+        )
 
     def _inferred(self, write: Line, now: float) -> Inferred:
         self.harmless[f"{kind_of(write)} more than recorded"] += 1
@@ -255,18 +274,6 @@ PROOFS = REPEATED | {
     "assign",
     "request streams",
 }
-
-
-def _prove(writes: Sequence[RecordedCall], now: float) -> bool:
-    """Return whether the next of the writes shows that a client is still the owner.
-
-    While its session is alive, no other client may own its shards.
-    """
-    later = (x for x in writes if x.begun > now and x.result is not None)
-    proof = next(later, None)
-    if proof is None or not proof.result["applied"]:
-        return False
-    return kind_of(proof.arguments) in PROOFS
 
 
 def is_decision(call: RecordedCall) -> bool:

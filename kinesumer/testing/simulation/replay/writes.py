@@ -123,6 +123,15 @@ def _plain(value: Any, ids: Mapping[str, str]) -> Any:
     return ids.get(value, value) if isinstance(value, str) else value
 
 
+def session_of(write: Line) -> str | None:
+    """Return the session that must own the row for a write to apply, if any."""
+    condition = write["condition"]
+    parts = condition[1:] if condition[0] == "and" else [condition]
+    required = {part[0]: part[2] for part in parts if part[1] == "="}
+    session: str | None = required.get("owner") or required.get("session")
+    return session
+
+
 def same_ids(recorded: Line, replayed: Line) -> dict[str, str]:
     """Return the ids that two writes draw, those of the recording as keys."""
     return {

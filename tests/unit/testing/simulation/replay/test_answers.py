@@ -221,6 +221,15 @@ def test_a_commit_of_a_client_that_was_fenced_diverges(case: Case) -> None:
         case.answers.write(commit(), 10)
 
 
+def test_a_commit_of_a_former_session_diverges(case: Case) -> None:
+    again = MEMBER._replace(session="session-2")
+    write = writes.heartbeat(APP, again, 1, state="up", lease_ms=8000)
+    case.wrote(20, arguments_of(write))
+
+    with pytest.raises(DivergedError, match="no later answer shows that it might"):
+        case.answers.write(commit(), 19)
+
+
 def test_a_commit_does_not_take_the_answer_of_the_next_epoch(case: Case) -> None:
     case.wrote(20, heartbeat(), applied=False)
     case.wrote(21, claim())
