@@ -15,7 +15,7 @@ from kinesumer.coordination.heartbeat import HeartbeatTask
 from kinesumer.model.streams import Stream
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.context import ClientContext
-from kinesumer.testing.simulation.client import SimulatedHeartbeatThread
+from kinesumer.testing.simulation.client import on_thread
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.machine import EPOCH
 from kinesumer.testing.simulation.memory_ports import memory_ports
@@ -136,7 +136,7 @@ class _Replay:
             self._timeline.note("ended", "the program left the client")
 
     def _new_heartbeat(self, context: ClientContext) -> HeartbeatTask:
-        return SimulatedHeartbeatThread(self._heartbeats, context)
+        return on_thread(self._heartbeats, HeartbeatTask(context))
 
     async def _open_source(self, stream: Stream) -> StreamSource:
         about = {"name": "open_source", "stream": stream.name}
