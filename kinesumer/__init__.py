@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from kinesumer.handlers import Handler, Middleware, RetryPolicy
     from kinesumer.model.batches import Batch, ColumnBatch
+    from kinesumer.model.changes import Change
     from kinesumer.model.owned import (
         AssignedShard,
         ShardAssignment,
@@ -67,6 +68,7 @@ else:
         "App": "app",
         "AssignedShard": "model.owned",
         "Batch": "model.batches",
+        "Change": "model.changes",
         "ColumnBatch": "model.batches",
         "Config": "config",
         "Depends": "app",
@@ -114,6 +116,7 @@ __all__ = [
     "App",
     "AssignedShard",
     "Batch",
+    "Change",
     "ClientIdInUseError",
     "ColumnBatch",
     "CommitTimeoutError",

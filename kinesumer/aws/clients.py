@@ -23,6 +23,7 @@ CONNECT_SECONDS = 3.0
 READ_SECONDS = {
     "kinesis": 10.0,
     "dynamodb": 2.0,
+    "dynamodbstreams": 10.0,
     "sts": 5.0,
     "sqs": 10.0,
     "s3": 30.0,

@@ -203,10 +203,10 @@ def _proxies(client: Any) -> list[str]:
 def _limits(service: str, max_connections: int) -> AioConfig:
     """Return the settings of a client that override the user's settings.
 
-    The client doesn't retry, since the engine does. A Kinesis client may open
-    ``max_connections`` more connections, since readers may call Kinesis through it.
+    The client doesn't retry, since the engine does. A client of streams may open
+    ``max_connections`` more connections, since readers may call through it.
     """
-    reading = max_connections if service == "kinesis" else 0
+    reading = max_connections if service in ("kinesis", "dynamodbstreams") else 0
     return AioConfig(
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=CONNECT_SECONDS,

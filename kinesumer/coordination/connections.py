@@ -124,8 +124,8 @@ async def _connect_to_aws(
 ) -> AsyncIterator[Connections]:
     # These imports are slow, so they aren't made when the package is imported.
     from kinesumer.aws.dynamodb import open_borrowed_store
-    from kinesumer.aws.fan_out import open_reading_source
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.aws.sources import open_reading_source
     from kinesumer.telemetry.otel import OpenTelemetry
 
     clients = ClientFactory(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from kinesumer.errors import ConfigurationError, DecodeError, FatalError, TransientError
-from kinesumer.model.json_decoding import json_decoder
+from kinesumer.model.json_decoding import item_decoder, json_decoder
 from kinesumer.model.owned import OnAssigned, OnRevoked
 from kinesumer.model.records import Record, decode_error
 from kinesumer.model.streams import StartLike
@@ -62,7 +62,7 @@ class Decoder(NamedTuple):
         Otherwise return None: the data isn't JSON of the type, or has to be decoded by
         a function. ``decode()`` returns the value then, or raises the error.
         """
-        if self.json is None:
+        if self.json is None or has_change(record):
             return None
         try:
             return record.with_value(self.json(record.data))
@@ -99,7 +99,8 @@ def read_decoder(option: Any) -> Decoder | None:
     """Return the decoder that ``decode=`` says, or None for None.
 
     ``option`` is a type that JSON can be decoded as, or a function of a record. Raises
-    ConfigurationError for any other object.
+    ConfigurationError for any other object. From a record of a table's stream, a type
+    is decoded from the item: see ``Change.image``.
     """
     if option is None:
         return None
@@ -111,7 +112,19 @@ def read_decoder(option: Any) -> Decoder | None:
         decode = json_decoder(option)
     except ConfigurationError as error:
         raise ConfigurationError(f"decode={error}") from error
-    return Decoder(lambda record: decode(record.data), may_await=False, json=decode)
+    of_item = item_decoder(option)
+
+    def call(record: Record) -> Any:
+        if has_change(record):
+            return of_item(record.change.image)
+        return decode(record.data)
+
+    return Decoder(call, may_await=False, json=decode)
+
+
+def has_change(record: Record) -> bool:
+    """Return whether a record comes from the stream of a DynamoDB table."""
+    return record.source is not None and record.source.has_changes
 
 
 def read_policy(

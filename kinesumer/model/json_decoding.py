@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -67,6 +67,17 @@ def _decoder_of(type_: Any) -> Callable[[bytes], Any]:
         raise TypeError(f"msgspec cannot decode {unknown!r}: use another type")
     decode = msgspec.json.Decoder(type_).decode
     return decode
+
+
+def item_decoder(type_: Any) -> Callable[[Mapping[str, Any]], Any]:
+    """Return a function that makes a value of a type of an item's plain values.
+
+    ``json_decoder()`` must accept the type.
+    """
+    if isinstance(type_, type) and hasattr(type_, "model_validate"):
+        validate: Callable[[Mapping[str, Any]], Any] = type_.model_validate
+        return validate
+    return partial(msgspec.convert, type=type_)
 
 
 # Pydantic's models by the titles that their errors have.

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Self, ove
 import msgspec
 
 from kinesumer.errors import DecodeError
+from kinesumer.model.changes import Change, read_change
 from kinesumer.model.json_decoding import cause_text, json_decoder
 from kinesumer.model.positions import Position
 from kinesumer.model.streams import YEAR_10000, Shard, ShardKey, stream_name
+from kinesumer.model.table_streams import is_table_stream
 
 if TYPE_CHECKING:
     # typing.TypeVar has defaults (PEP 696) only since Python 3.13. With the default,
@@ -65,12 +67,22 @@ class Fence(NamedTuple):
 class Source:
     """The fields that all records of one shard and epoch share."""
 
-    __slots__ = ("fence", "first_hash", "last_hash", "shard_id", "stream", "stream_arn")
+    __slots__ = (
+        "fence",
+        "first_hash",
+        "has_changes",
+        "last_hash",
+        "shard_id",
+        "stream",
+        "stream_arn",
+    )
 
     def __init__(self, fence: Fence, first_hash: int, last_hash: int) -> None:
         self.fence: Fence = fence
         self.stream_arn, self.shard_id = fence.shard
         self.stream: str = stream_name(self.stream_arn)
+        # Whether the records are changes of a DynamoDB table's items.
+        self.has_changes: bool = is_table_stream(self.stream_arn)
         self.first_hash, self.last_hash = first_hash, last_hash
 
     def __repr__(self) -> str:
@@ -147,8 +159,21 @@ class Record(msgspec.Struct, Generic[T_co], gc=False, rename="pascal"):
             raise decode_error(self, error) from error
 
     @property
+    def change(self) -> Change:
+        """The change of a DynamoDB item that the data tells.
+
+        Records of tables' streams have one, and those of a Kinesis data stream for
+        DynamoDB. It is read from the data at each call. Raises DecodeError if the data
+        tells no change.
+        """
+        try:
+            return read_change(self.data)
+        except (ValueError, RecursionError) as error:  # or msgspec's, a ValueError
+            raise decode_error(self, error) from error
+
+    @property
     def stream(self) -> str:
-        """The stream's name."""
+        """The stream's name: ``table/NAME`` for the stream of a DynamoDB table."""
         return self._source.stream
 
     @property

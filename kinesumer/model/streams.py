@@ -10,6 +10,12 @@ from typing import ClassVar, NamedTuple, Self
 import msgspec
 
 from kinesumer.errors import ConfigurationError
+from kinesumer.model.table_streams import (
+    is_table_stream,
+    name_of_table,
+    parse_table_stream,
+    table_label,
+)
 from kinesumer.model.times import parse_age, parse_time, time_text
 from kinesumer.model.validation import MAX_PAUSE_SECONDS, require_flag, require_text
 
@@ -26,7 +32,9 @@ CONSUMER_ARN = re.compile(
 
 
 def stream_name(arn: str) -> str:
-    """Return the stream's name from its ARN or name."""
+    """Return the stream's name from its ARN or name: ``table/NAME`` for a table's."""
+    if is_table_stream(arn):
+        return table_label(arn) if arn.startswith("arn:") else arn
     return arn.rpartition("/")[2]
 
 
@@ -130,7 +138,7 @@ def as_start(start: StartLike) -> Start:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream to consume, by name or ARN, and the options for access to it.
+    """A stream to consume, by name, ARN or table, and the options for access to it.
 
     The role ``role_arn`` is assumed through STS, with ``external_id`` and
     ``session_name``, and is renewed before it expires. ``start``, a Start or a text for
@@ -143,9 +151,13 @@ class Stream:
     fan-out). Kinesis then sends the records unasked, and other apps do not slow this
     one down. A name is registered if it is missing. With ``fan_out_fallback``, the
     client polls while fan-out is not possible, instead of raising an error.
+
+    ``table`` is the name or ARN of a DynamoDB table, instead of a stream's name: its
+    latest stream is consumed, as the stream ``table/NAME``. ``name`` may also be this
+    name, or the ARN of one of the table's streams. Such a stream has no fan-out.
     """
 
-    name: str
+    name: str = ""
     region: str | None = None
     role_arn: str | None = None
     external_id: str | None = field(default=None, repr=False)
@@ -154,12 +166,16 @@ class Stream:
     min_read_interval_seconds: float = 0.2
     fan_out: str | None = None
     fan_out_fallback: bool = False
+    table: str | None = None
 
     def __post_init__(self) -> None:
         """Parse the start. Raise ConfigurationError if a value can't be used."""
         require_text("stream", self.name)
+        self._name_table()
         if not self.name.strip():
-            raise ConfigurationError("a stream's name is empty: give a name or an ARN")
+            raise ConfigurationError(
+                "a stream's name is empty: give a name, an ARN or a table"
+            )
         for name in ("region", "role_arn", "external_id", "session_name"):
             if (value := getattr(self, name)) is not None:
                 require_text(f"stream {self.name}: {name}", value)
@@ -183,6 +199,25 @@ class Stream:
         require_flag(f"stream {self.name}: fan_out_fallback", self.fan_out_fallback)
         if self.start is not None:
             object.__setattr__(self, "start", as_start(self.start))
+
+    def _name_table(self) -> None:
+        """Give the stream of a table its name."""
+        if self.table is not None:
+            require_text("table", self.table)
+            name = name_of_table(self.table)
+            if self.name not in ("", name):
+                raise ConfigurationError(
+                    f"stream {self.name}: table={self.table!r} names another stream: "
+                    "give a name, or a table"
+                )
+            object.__setattr__(self, "name", name)
+        if is_table_stream(self.name):
+            parse_table_stream(self.name)
+            if self.fan_out is not None:
+                raise ConfigurationError(
+                    f"stream {self.name}: fan_out={self.fan_out!r} is for Kinesis "
+                    "streams; DynamoDB pushes no records: leave it out"
+                )
 
 
 class StreamInfo(NamedTuple):
@@ -238,14 +273,19 @@ class Shard(NamedTuple):
     first_hash: int
     last_hash: int
     parents: tuple[str, ...] = ()
-    # Of a closed shard: no record of the shard has this number or a greater one. None
-    # if the shard is open.
+    # Of a closed shard: no record of the shard follows this number. None if the shard
+    # is open.
     ending_sequence_number: str | None = None
 
     @property
     def closed(self) -> bool:
         """True if the shard was split or merged, and takes no more records."""
         return self.ending_sequence_number is not None
+
+    @property
+    def is_point(self) -> bool:
+        """True if the shard has no hash keys, and only a place among them."""
+        return self.first_hash == self.last_hash
 
 
 class Interval(NamedTuple):

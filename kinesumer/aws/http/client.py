@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -64,6 +64,9 @@ class Service(NamedTuple):
     content_type: str
     # Parses a response for the user's hooks. Without it, botocore parses the response.
     parse: Callable[[bytes], dict[str, Any]] | None = None
+    # The arguments, beside ``StreamArn``, by which the AWS client selects the endpoint
+    # of a call. It would refuse some arguments that other servers accept.
+    samples: Mapping[str, Mapping[str, object]] = {}
 
     def keep_bodies(self, events: Any, operation: str) -> None:
         """Let botocore's results of an operation have the body, too."""
@@ -199,6 +202,9 @@ class DirectCalls:
         key = (operation, arguments.get("StreamARN") or arguments.get("ConsumerARN"))
         if key not in self._routes:
             few = arguments | SAMPLES.get(operation, {})
+            if (sample := self._service.samples.get(operation)) is not None:
+                stream = arguments.get("StreamArn")
+                few = dict(sample) | ({} if stream is None else {"StreamArn": stream})
             self._routes[key] = await self._find_route(operation, few)
         return self._routes[key]
 

@@ -42,7 +42,7 @@ def test_the_help_lists_every_command(run: Run) -> None:
         ("fan-out register s a/b", "'a/b' isn't the name of a stream consumer"),
         ("consume s --app=a --start=soon", "a time like 2026"),
         ("consume arn:aws:s3:::b --app=a", "isn't the ARN of a stream"),
-        ("consume  --app=a", "a stream's name is empty: give a name or an ARN"),
+        ("consume  --app=a", "a stream's name is empty: give a name, an ARN"),
         ("pause --app=b", "pass either --stream or --all"),
         ("pause --app=b --all --stream=s", "pass either --stream or --all"),
         ("resume --app=b --all --shard=s", "--shard needs --stream; remove --all"),
