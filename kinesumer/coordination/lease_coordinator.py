@@ -224,7 +224,7 @@ class LeaseCoordinator:
             slow = self._polls > POLLS_BEFORE_SLOW
             pause = SLOW_POLL_SECONDS if slow else POLL_SECONDS
         elif claims.starts_inside_shard(self.range, stored):
-            pause = SLOW_POLL_SECONDS
+            pause = claims.look_seconds(len(stored))
         # Keep an earlier time: poll_now() may have been called during the reads.
         self._next_read = min(self._next_read, self._context.clock.now() + pause)
         if await self._claim_each(map(self._new_claim, decision.claim)):

@@ -16,6 +16,12 @@ from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import HASH_KEYS, Range, ShardKey
 from kinesumer.ports import Write
 
+# A second hardly delays a claim.
+LOOK_SECONDS = 1.0
+# At most so many rows are read in a second to look for new shards. A table with
+# thousands of partitions has tens of thousands of rows.
+ROWS_PER_SECOND = 1000
+
 
 def contains(
     range_: Range, arn: str, first_hash: int, last_hash: int | None = None
@@ -101,10 +107,16 @@ def starts_inside_shard(range_: Range, rows: Iterable[ShardRow]) -> bool:
     """Return whether an interval of a range starts inside a shard, as after a merge.
 
     Another session owns that shard. The shard may get children in this range at any
-    time, so the session must read the rows of its range more often.
+    time, so the session must read the rows of its range more often. Any shard of a
+    table's stream may, so that soon this is true for all ranges of such a stream.
     """
     starts = {(row.key.stream_arn, row.first_hash) for row in rows if not row.ended}
     return any((part.stream_arn, part.first) not in starts for part in range_)
+
+
+def look_seconds(rows: int) -> float:
+    """Return how often to look for new shards if so many rows must be read for that."""
+    return max(LOOK_SECONDS, rows / ROWS_PER_SECOND)
 
 
 def to_release(

@@ -17,20 +17,20 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start
-from tests.support.toy_table import ARN, ToyTable
+from tests.support.toy_table import ARN, ToySource, ToyTable
 
 NOON = Start(type="AT_TIMESTAMP", timestamp=1000.0)
 
 
 async def read(table: ToyTable, iterator: str | None, limit: int = 1000) -> Page:
     assert iterator is not None
-    return await table.get_records(iterator, limit)
+    return await table.source.get_records(iterator, limit)
 
 
 async def begin(
     table: ToyTable, shard_id: str, after: Position | Start = Start.TRIM_HORIZON
 ) -> Page:
-    return await read(table, await table.get_iterator(shard_id, after))
+    return await read(table, await table.source.get_iterator(shard_id, after))
 
 
 def numbers(page: Page) -> list[str]:
@@ -39,23 +39,23 @@ def numbers(page: Page) -> list[str]:
 
 async def test_the_description_is_that_of_a_stream_that_keeps_a_day() -> None:
     table = ToyTable()
-    info = await table.describe()
+    info = await table.source.describe()
     assert (info.arn, info.status, info.created_at) == (ARN, "ACTIVE", 5.0)
     assert (info.retention_hours, info.now) == (RETENTION_HOURS, 1000.0)
     assert table.described == [{"Limit": 1}]
     table.status = "ENABLING"
-    assert (await table.describe()).status == "CREATING"
+    assert (await table.source.describe()).status == "CREATING"
 
 
 async def test_a_table_that_has_another_stream_by_now_is_an_error() -> None:
     table = ToyTable()
     table.latest = f"{ARN}-2"
-    await table.describe()
+    await table.source.describe()
     table.disable()
     with pytest.raises(StreamRecreatedError, match=r"has the stream .*-2 since"):
-        await table.describe()
+        await table.source.describe()
     table.latest = None
-    assert (await table.describe()).status == "DISABLED"
+    assert (await table.source.describe()).status == "DISABLED"
 
 
 async def test_a_shard_is_read_page_by_page_to_its_end_and_names_its_children() -> None:
@@ -184,7 +184,7 @@ async def test_a_position_is_where_reading_continues() -> None:
     assert numbers(await begin(table, shard, Position(first))) == rest
     assert numbers(await begin(table, shard, Start.LATEST)) == []
     with pytest.raises(InvalidPositionError):
-        await table.get_iterator(shard, Position("5"))
+        await table.source.get_iterator(shard, Position("5"))
 
 
 async def test_a_position_that_has_expired_is_past_the_end_only_of_a_closed_shard() -> (
@@ -197,10 +197,10 @@ async def test_a_position_that_has_expired_is_past_the_end_only_of_a_closed_shar
     table.shard(shard).trimmed = 3
     for position in (first, last):
         with pytest.raises(TrimmedPositionError):
-            await table.get_iterator(shard, Position(position))
+            await table.source.get_iterator(shard, Position(position))
     table.roll_over(shard)
     with pytest.raises(TrimmedPositionError):
-        await table.get_iterator(shard, Position(first))
+        await table.source.get_iterator(shard, Position(first))
     table.shard(shard).end = last
     assert (await begin(table, shard, Position(last))).children
 
@@ -210,23 +210,23 @@ async def test_a_shard_that_has_expired_is_missing_and_one_that_is_listed_is_not
 ):
     table = ToyTable(page_shards=2)
     shards = [table.open() for _ in range(5)]
-    iterator = await table.get_iterator(shards[0], Start.TRIM_HORIZON)
-    await table.list_shards()
+    iterator = await table.source.get_iterator(shards[0], Start.TRIM_HORIZON)
+    await table.source.list_shards()
     del table.shards[0]
     with pytest.raises(ShardMissingError):
-        await table.get_records(iterator, 10)
+        await table.source.get_records(iterator, 10)
     with pytest.raises(ShardMissingError):
-        await table.get_iterator(shards[0], Start.TRIM_HORIZON)
+        await table.source.get_iterator(shards[0], Start.TRIM_HORIZON)
     for shard in shards[1:]:
-        assert (await table.get_iterator(shard, Start.TRIM_HORIZON)) != iterator
+        assert (await table.source.get_iterator(shard, Start.TRIM_HORIZON)) != iterator
 
 
 async def test_a_listed_shard_that_is_not_found_is_asked_for_again() -> None:
     table = ToyTable()
     shard = table.open()
-    iterator = await table.get_iterator(shard, Start.TRIM_HORIZON)
+    iterator = await table.source.get_iterator(shard, Start.TRIM_HORIZON)
 
-    class Forgetful(ToyTable):
+    class Forgetful(ToySource):
         """Finds no shard."""
 
         async def _read(self, *_: object) -> Page:
@@ -235,8 +235,7 @@ async def test_a_listed_shard_that_is_not_found_is_asked_for_again() -> None:
         async def _place(self, *_: object) -> str:
             raise ShardMissingError("no shard")
 
-    forgetful = Forgetful()
-    forgetful.shards = table.shards
+    forgetful = Forgetful(table)
     with pytest.raises(SourceUnavailableError, match="lists"):
         await forgetful.get_records(iterator, 10)
     with pytest.raises(SourceUnavailableError, match="lists"):

@@ -12,6 +12,7 @@ from kinesumer.core.claims import (
     contains,
     decide_claims,
     is_stored,
+    look_seconds,
     starts_inside_shard,
     to_release,
     was_applied,
@@ -55,6 +56,10 @@ def test_a_range_begins_with_a_shard_unless_a_merge_has_joined_it_to_one_before(
     first: int, rows: list[ShardRow], *, expected: bool
 ) -> None:
     assert starts_inside_shard((Interval(ARN, first, 30),), rows) is expected
+
+
+def test_new_shards_are_looked_for_each_second_or_each_thousand_rows() -> None:
+    assert [look_seconds(rows) for rows in (0, 1000, 7000)] == [1.0, 1.0, 7.0]
 
 
 CLAIM, VERIFY, WAIT, RELEASE_STALE = "claim", "verify", "wait", "release"
