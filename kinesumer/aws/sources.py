@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kinesumer.aws.fan_out import IN_USE_SECONDS
 from kinesumer.aws.fan_out import open_reading_source as open_kinesis_source
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
@@ -11,7 +12,9 @@ from kinesumer.model.table_streams import is_table_stream
 from kinesumer.ports import StreamSource
 
 
-async def open_reading_source(clients: ClientFactory, stream: Stream) -> StreamSource:
+async def open_reading_source(
+    clients: ClientFactory, stream: Stream, in_use_seconds: float = IN_USE_SECONDS
+) -> StreamSource:
     """Return the source from which a client reads a stream, with its fan-out, if any.
 
     Raise StreamMissingError for a table that doesn't exist or has no stream, and the
@@ -19,7 +22,7 @@ async def open_reading_source(clients: ClientFactory, stream: Stream) -> StreamS
     """
     if is_table_stream(stream.name):
         return await open_table_source(clients, stream)
-    return await open_kinesis_source(clients, stream)
+    return await open_kinesis_source(clients, stream, in_use_seconds)
 
 
 async def open_polled_source(

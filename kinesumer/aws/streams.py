@@ -17,6 +17,7 @@ from kinesumer.errors import (
     StreamMissingError,
 )
 from kinesumer.model.streams import Shard, StreamInfo
+from kinesumer.model.table_streams import is_table_stream
 from kinesumer.runtime.tasks import timeout
 from kinesumer.wire.records import Body, ListedShard
 
@@ -33,6 +34,11 @@ class StreamName(NamedTuple):
 
 def parse_stream_name(text: str) -> StreamName:
     """Parse a stream's name or ARN. Raise ConfigurationError for other text."""
+    if is_table_stream(text):
+        raise ConfigurationError(
+            f"{text!r:.200} is the stream of a DynamoDB table, which has only the "
+            "table's own changes: name a Kinesis stream"
+        )
     if not text.startswith("arn:"):
         if not text or "/" in text or ":" in text:
             raise ConfigurationError(

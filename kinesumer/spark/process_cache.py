@@ -9,10 +9,10 @@ from functools import cache
 
 from pyspark import TaskContext
 
-from kinesumer.aws.fan_out import open_reading_source
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.roles import environment_keys
 from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.sources import open_polled_source, open_reading_source
 from kinesumer.aws.stream_consumers import StreamConsumers
 from kinesumer.core.pacing import Pacing
 from kinesumer.model.positions import Position
@@ -35,6 +35,7 @@ class Sources:
             endpoints={
                 "kinesis": connection.kinesis_endpoint,
                 "dynamodb": connection.dynamodb_endpoint,
+                "dynamodbstreams": connection.dynamodb_endpoint,
                 "sts": connection.sts_endpoint,
             },
             # The driver has read the stream before it runs tasks.
@@ -43,17 +44,28 @@ class Sources:
         )
         # By stream: when it was last described, and its description.
         self.infos: dict[Stream, tuple[float, StreamInfo]] = {}
-        self._sources: dict[Stream, KinesisSource] = {}
+        self._sources: dict[Stream, StreamSource] = {}
+        self._kinesis: dict[Stream, KinesisSource] = {}
         self._fan_out: dict[Stream, StreamSource] = {}
         self._lock = asyncio.Lock()
 
-    async def open(self, stream: Stream) -> KinesisSource:
+    async def open(self, stream: Stream) -> StreamSource:
         """Return the source for a stream, which uses the stream's role and region."""
         # All shards of a task call this at the same time. Open only one source.
         async with self._lock:
             if stream not in self._sources:
-                self._sources[stream] = await open_source(self.clients, stream)
+                self._sources[stream] = await open_polled_source(self.clients, stream)
             return self._sources[stream]
+
+    async def open_kinesis(self, stream: Stream) -> KinesisSource:
+        """Return the source for a Kinesis stream, to put records or find consumers.
+
+        Raise ConfigurationError for the stream of a table.
+        """
+        async with self._lock:
+            if stream not in self._kinesis:
+                self._kinesis[stream] = await open_source(self.clients, stream)
+            return self._kinesis[stream]
 
     async def open_fan_out(self, stream: Stream) -> StreamSource:
         """Return a source that subscribes with the consumer ``stream.fan_out``, an ARN.
@@ -72,7 +84,7 @@ class Sources:
         fan_out = stream.fan_out or ""
         if CONSUMER_ARN.fullmatch(fan_out):
             return fan_out
-        source = await self.open(replace(stream, fan_out=None))
+        source = await self.open_kinesis(replace(stream, fan_out=None))
         return (await StreamConsumers(source).require_active(fan_out)).arn
 
 

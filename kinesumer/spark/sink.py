@@ -201,7 +201,7 @@ async def _open(
     options: WriteOptions, on_refused: Callable[[FailedRecord], object]
 ) -> RecordProducer:
     return await open_record_producer(
-        await sources(options.connection).open(options.stream),
+        await sources(options.connection).open_kinesis(options.stream),
         await _info(options),
         aggregate=options.aggregate,
         ordered=options.ordered,
@@ -227,7 +227,7 @@ async def _info(options: WriteOptions) -> StreamInfo:
     shared, stream = sources(options.connection), options.stream
     described_at, info = shared.infos.get(stream, (-math.inf, None))
     if info is None or CLOCK.now() - described_at >= FRESH_SECONDS:
-        source = await shared.open(stream)
+        source = await shared.open_kinesis(stream)
         info = await PLAN_RETRIES.call(source.describe)
         shared.infos[stream] = CLOCK.now(), info
     return info

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kinesumer import Config, Kinesumer
-from kinesumer.aws.kinesis import open_source
+from kinesumer.aws.sources import open_polled_source
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import Record
 from kinesumer.model.streams import Start, stream_name
@@ -313,7 +313,7 @@ async def tail(common: CommonOptions, stream: str, seconds: float | None) -> Non
     async def read(writer: Writer) -> None:
         with suppress(LimitReachedError, TimeoutError):
             async with asyncio.timeout(seconds), common.clients() as aws:
-                opened = await open_source(aws, source)
+                opened = await open_polled_source(aws, source)
                 reader = Tail(
                     opened,
                     await opened.describe(),

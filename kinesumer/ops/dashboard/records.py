@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.sources import open_polled_source
 from kinesumer.coordination.store_queries import find_stream
 from kinesumer.core import lineage
 from kinesumer.errors import ConfigurationError, KinesumerError
@@ -93,7 +93,7 @@ class RecordBrowser:
             start = parse_position(request.start, request.shard, name="from")
         # Only the app's own streams can be read, whatever else the credentials allow.
         row = await find_stream(self._context, request.stream)
-        source = await open_source(self._clients, self._roles.stream(row.arn))
+        source = await open_polled_source(self._clients, self._roles.stream(row.arn))
         info = await source.describe()
         moment = start.timestamp if isinstance(start, Start) else None
         if moment is not None and moment > info.now:

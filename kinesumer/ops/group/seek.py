@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.sources import open_polled_source
 from kinesumer.consuming.streams import OpenStream, open_streams
 from kinesumer.coordination.pauses import QUERY_ADVICE, notify
 from kinesumer.coordination.shard_sync import check_identity, write_all
@@ -231,7 +231,7 @@ async def plan_seeks(
         context,
         [roles.stream(arn) for arn in arns],
         start,
-        lambda named: open_source(clients, named),
+        lambda named: open_polled_source(clients, named),
     )
     return [await plan_seek(context, one, to, shard_id) for one in opened.values()]
 

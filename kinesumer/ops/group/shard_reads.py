@@ -10,8 +10,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.sources import open_polled_source
 from kinesumer.core.batch_ranges import MAX_ROWS_PER_SECOND
 from kinesumer.errors import (
     InvalidPositionError,
@@ -113,14 +113,14 @@ class PacedReader:
 async def for_each_stream(
     clients: ClientFactory,
     arns: Iterable[str],
-    work: Callable[[str, KinesisSource], Awaitable[None]],
+    work: Callable[[str, StreamSource], Awaitable[None]],
     roles: Roles = NO_ROLES,
 ) -> dict[str, KinesumerError]:
     """Run ``work`` for all streams at once; return the errors by ARN."""
 
     async def run(arn: str) -> KinesumerError | None:
         try:
-            await work(arn, await open_source(clients, roles.stream(arn)))
+            await work(arn, await open_polled_source(clients, roles.stream(arn)))
         except KinesumerError as error:
             return error
         return None
@@ -358,7 +358,7 @@ async def sample_shards(
     values: dict[ShardKey, T] = {}
     retention_hours: dict[str, int] = {}
 
-    async def sample_stream(arn: str, source: KinesisSource) -> None:
+    async def sample_stream(arn: str, source: StreamSource) -> None:
         info = await source.describe()
         retention_hours[arn] = info.retention_hours
         calls = {

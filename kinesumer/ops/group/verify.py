@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.core.lineage import find, is_complete, repairs
@@ -29,7 +28,7 @@ from kinesumer.ops.group.observation import POLL_SECONDS
 from kinesumer.ops.group.problems import Severity
 from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler, for_each_stream
 from kinesumer.ops.group.snapshot import Snapshot, read_known_snapshot, read_snapshot
-from kinesumer.ports import StateStore
+from kinesumer.ports import StateStore, StreamSource
 from kinesumer.runtime.tasks import gather_or_cancel
 
 
@@ -264,7 +263,7 @@ async def verify_app(
     reports: dict[str, StreamVerdicts] = {}
     reader, again = PacedReader(), partial(read_snapshot, store, app)
 
-    async def verify_stream(arn: str, source: KinesisSource) -> None:
+    async def verify_stream(arn: str, source: StreamSource) -> None:
         page = snapshot.shards[arn]
         reports[arn] = await _verify(reader, source, rows[arn], page, again)
 
@@ -294,7 +293,7 @@ async def verify_app(
 
 async def _verify(
     reader: PacedReader,
-    source: KinesisSource,
+    source: StreamSource,
     stream: StreamRow,
     rows: Sequence[ShardRow],
     read_again: Callable[[], Awaitable[Snapshot]],

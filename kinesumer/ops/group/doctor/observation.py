@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from kinesumer.aws.kinesis import KinesisSource
 from kinesumer.aws.session import ClientFactory
 from kinesumer.errors import KinesumerError, SourceUnavailableError
 from kinesumer.model.rows import CLIENT, MemberRow, ShardRow
@@ -24,6 +23,7 @@ from kinesumer.ops.group.shard_reads import (
 )
 from kinesumer.ops.group.snapshot import Snapshot
 from kinesumer.ops.group.verify import Verdict, check_position
+from kinesumer.ports import StreamSource
 
 
 class StreamObservation(NamedTuple):
@@ -102,7 +102,7 @@ async def observe_streams(
     """Observe the readable streams. Return the observations, and errors, by ARN."""
     observed: dict[str, StreamObservation] = {}
 
-    async def observe_stream(arn: str, source: KinesisSource) -> None:
+    async def observe_stream(arn: str, source: StreamSource) -> None:
         info = await source.describe()
         listing = await source.list_shards()
         rows = [row for row in snapshot.shards[arn] if not row.ended]

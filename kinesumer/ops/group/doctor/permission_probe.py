@@ -12,6 +12,7 @@ from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.stream_consumers import StreamConsumer, StreamConsumers
+from kinesumer.aws.table_streams import open_table_source
 from kinesumer.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -23,6 +24,7 @@ from kinesumer.errors import (
 )
 from kinesumer.model.rows import Key
 from kinesumer.model.streams import Start, Stream
+from kinesumer.model.table_streams import is_table_stream
 from kinesumer.ops.group.problems import Check, Finding, Severity
 from kinesumer.ports import Compare, Write
 
@@ -115,6 +117,9 @@ async def probe_stream(
     ``puts`` also tries to put, and ``consumers`` are stream consumers to subscribe to.
     """
     name = stream.name
+    if is_table_stream(name):
+        await _probe_table_stream(log, clients, stream)
+        return
     source = await log.attempt("kinesis", name, open_source(clients, stream))
     if source is None:
         return
@@ -136,6 +141,26 @@ async def probe_stream(
             found = await StreamConsumers(source).find(consumer)
             begin = _try_to_subscribe(tries, found, open_shard)
             await log.attempt("kinesis:SubscribeToShard", name, begin)
+
+
+async def _probe_table_stream(
+    log: ProbeLog, clients: ClientFactory, stream: Stream
+) -> None:
+    """Try all actions of a client that reads the stream of a table."""
+    name, opening = stream.name, open_table_source(clients, stream)
+    source = await log.attempt("dynamodb:DescribeTable", name, opening)
+    if source is None:
+        return
+    listing = await log.attempt("dynamodb:DescribeStream", name, source.list_shards())
+    open_shard = next((s.shard_id for s in listing or () if not s.closed), None)
+    if open_shard is None:
+        return
+    iterator = await log.attempt(
+        "dynamodb:GetShardIterator", name, source.get_iterator(open_shard, Start.LATEST)
+    )
+    if iterator is not None:
+        reading = source.get_records(iterator, 1)
+        await log.attempt("dynamodb:GetRecords", name, reading)
 
 
 async def _try_to_read(source: KinesisSource, iterator: str) -> bool:

@@ -21,6 +21,7 @@ from kinesumer.aws.stream_consumers import (
 from kinesumer.core.batch_ranges import MAX_BYTES_PER_SECOND, MAX_ROWS_PER_SECOND
 from kinesumer.model.rows import ShardRow
 from kinesumer.model.streams import stream_name
+from kinesumer.model.table_streams import is_table_stream
 from kinesumer.ops.group.client_reports import LiveUses, read_live_uses
 from kinesumer.ops.group.connect import Roles
 from kinesumer.ops.group.doctor.observation import AppObservation, StreamObservation
@@ -248,6 +249,7 @@ async def observe_consumers(
     lists = (
         log.attempt("kinesis:ListStreamConsumers", name, list_consumers(name))
         for name in names
+        if not is_table_stream(name)
     )
     found = await asyncio.gather(*lists)
     scan = read_live_uses(store, time.time())
