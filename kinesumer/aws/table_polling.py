@@ -19,7 +19,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Page
+from kinesumer.model.records import UNKNOWN_BEHIND_MILLIS, Page
 from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ports import Polled, Reservation
 from kinesumer.wire.table_streams import DISABLED, PAGE_RECORDS, StreamPage
@@ -78,7 +78,7 @@ class Place(NamedTuple):
                 if (record.approximate_arrival_timestamp or self.since) >= self.since
             ]
         if not page.records and self.empty_pages + 1 < EMPTY_PAGES_AT_TIP:
-            behind = 1
+            behind = UNKNOWN_BEHIND_MILLIS
         return page._replace(records=records, millis_behind=behind)
 
 
@@ -218,9 +218,11 @@ class TablePollingSource(Polled):
             found = await self._find(place.shard_id, Position(place.last))
             place = place._replace(iterator=found, last="")
         try:
-            page = await self._read(
-                place.iterator, min(limit, PAGE_RECORDS), reservation
-            )
+            most = min(limit, PAGE_RECORDS)
+            page = await self._read(place.iterator, most, reservation)
+            if len(page.records) >= most:  # more records may follow
+                behind = max(page.millis_behind, UNKNOWN_BEHIND_MILLIS)
+                page = page._replace(millis_behind=behind)
         except ShardMissingError:
             if await self._fresh(place.shard_id) is None:
                 raise

@@ -15,6 +15,7 @@ from kinesumer.core.claims import contains
 from kinesumer.errors import ConfigurationError, KinesumerError
 from kinesumer.model.rows import ShardRow, StreamRow
 from kinesumer.model.streams import Interval, Range, Shard, stream_name
+from kinesumer.model.table_streams import table_arn
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
@@ -27,8 +28,10 @@ async def find_stream(context: ClientContext, name: str) -> StreamRow:
     """
     known = await read_streams(context)
     matching = [row for row in known if name in (row.arn, stream_name(row.arn))]
-    if len(matching) == 1:
-        return matching[0]
+    tables = {table_arn(row.arn) for row in matching}
+    # By its table's name, the table's latest stream is meant.
+    if len(matching) == 1 or (len(tables) == 1 and None not in tables):
+        return max(matching, key=lambda row: row.created_at)
     arns = escape_unprintable(", ".join(row.arn for row in matching or known))
     if matching:
         raise ConfigurationError(

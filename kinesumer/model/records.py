@@ -30,6 +30,8 @@ else:
     V = TypeVar("V")
 
 
+# ``Page.millis_behind`` if the service doesn't say it, and records may follow.
+UNKNOWN_BEHIND_MILLIS = 1
 # The memory that a small record takes in addition to its data: the struct, two strings
 # and the header of the bytes object (measured with CPython 3.11).
 RECORD_OVERHEAD_BYTES = 420
@@ -305,6 +307,14 @@ class Page(NamedTuple):
     def is_at_tip(self) -> bool:
         """True if no record follows at present. Pages before that may be empty."""
         return self.next_iterator is None or not self.millis_behind
+
+    @property
+    def may_be_at_tip(self) -> bool:
+        """True if the page has no record, and only the next one tells if any follows.
+
+        So answers a table's stream, which doesn't say how far a page is behind.
+        """
+        return not self.records and self.millis_behind == UNKNOWN_BEHIND_MILLIS
 
 
 def memory_size(records: Sequence[Record]) -> int:

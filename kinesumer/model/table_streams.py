@@ -45,6 +45,12 @@ def table_label(arn: str) -> str:
     return _TABLE + table
 
 
+def table_arn(arn: str) -> str | None:
+    """Return the table's ARN of the ARN of its stream; None for other ARNs."""
+    found = _ARN.fullmatch(arn)
+    return None if found is None else found[1]
+
+
 def parse_table_stream(text: str) -> TableStream:
     """Parse ``table/NAME``, or the ARN of a table or of one of its streams.
 

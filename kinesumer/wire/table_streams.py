@@ -8,14 +8,16 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from kinesumer.errors import SourceUnavailableError
-from kinesumer.model.records import Page, Record, Seconds
+from kinesumer.model.records import UNKNOWN_BEHIND_MILLIS, Page, Record, Seconds
 from kinesumer.model.streams import Shard
 from kinesumer.wire.fields import SHARD_ID, is_sequence_number
 from kinesumer.wire.records import UNDECODED, Body
 
-# A page is full with so many records, or with nearly so many bytes of records. A record
-# that does not fit into the rest ends a page, and has up to twice an item's 400 KB.
-PAGE_RECORDS, FULL_PAGE_BYTES = 1000, 1_000_000 - 2 * 400_000
+# The most records of a page.
+PAGE_RECORDS = 1000
+# A page of so many bytes may be full. Pages have up to 1 MB, and a record that does not
+# fit into the rest ends one. It has up to twice an item's 400 KB.
+FULL_PAGE_BYTES = 1_000_000 - 2 * 400_000
 # The status of a stream in terms of Kinesis. A disabled one can be read to its end.
 _STATUS = {"ENABLING": "CREATING", "ENABLED": "ACTIVE"}
 DISABLED = ("DISABLING", "DISABLED")
@@ -139,7 +141,7 @@ def decode_change_page(body: Body, now: float) -> Page:
             f"a response to GetRecords of {len(body):,} bytes isn't from DynamoDB "
             f"Streams: {fault}; check which service responds at the endpoint"
         ) from fault
-    is_full = len(records) >= PAGE_RECORDS or len(body) >= FULL_PAGE_BYTES
+    is_full = len(body) >= FULL_PAGE_BYTES
     return Page(
         records,
         answer.next_shard_iterator or None,
@@ -155,7 +157,7 @@ def _millis_behind(records: list[Record], now: float, *, is_full: bool) -> int:
     """
     last = records[-1].approximate_arrival_timestamp if records else None
     behind = 0 if last is None else max(0, int(1000 * (now - last - 1)))
-    return max(behind, 1) if is_full else behind
+    return max(behind, UNKNOWN_BEHIND_MILLIS) if is_full else behind
 
 
 def _read_record(data: bytes) -> Record:

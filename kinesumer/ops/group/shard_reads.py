@@ -266,7 +266,10 @@ class ShardSampler:
     async def read(self, after: Position | Start) -> ReadPoint:
         """Read a page with one record. Raises the errors of ``ShardPages.next()``."""
         pages = self.pages(after)
-        return self._point(await pages.next(1), pages)
+        page = await pages.next(1)
+        while page.may_be_at_tip:
+            page = await pages.next(1)
+        return self._point(page, pages)
 
     def _point(self, page: Page, pages: ShardPages) -> ReadPoint:
         return ReadPoint(page, _page_start(page, self.now()), pages)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -268,18 +268,28 @@ def _stream(stream: StreamRow, fleet: FleetView) -> StreamReport:
         failures=failures_of(alive, arn),
         states=dict(Counter(sorted(map(fleet.snapshot.state, rows)))),
         unassignable_shards=len(fleet.snapshot.unassignable(arn)),
-        shards=[_shard(row, fleet) for row in rows],
+        shards=[_shard(row, fleet, _share(row, rows)) for row in rows],
     )
 
 
-def _shard(row: ShardRow, fleet: FleetView) -> ShardReport:
+def _share(row: ShardRow, rows: Sequence[ShardRow]) -> float:
+    """Return a shard's share of the hash keys.
+
+    The shards of a table's stream have none: those that aren't ended share equally.
+    """
+    if row.first_hash == row.last_hash:
+        return 0.0 if row.ended else 1 / sum(not each.ended for each in rows)
+    return (row.last_hash - row.first_hash + 1) / HASH_KEYS
+
+
+def _shard(row: ShardRow, fleet: FleetView, share: float) -> ShardReport:
     position, pause = row.position, fleet.snapshot.pause(row)
     unowned = fleet.unconsumed_ages.get(row.key)
     return ShardReport(
         shard_id=row.key.shard_id,
         first_hash=wire.hash_text(row.first_hash),
         last_hash=wire.hash_text(row.last_hash),
-        share=round((row.last_hash - row.first_hash + 1) / HASH_KEYS, 6),
+        share=round(share, 6),
         state=fleet.snapshot.state(row),
         paused=pause.scope if pause else None,
         pause_reason=pause.reason if pause else None,

@@ -176,6 +176,17 @@ async def test_a_start_at_a_time_skips_what_was_created_before(
     assert table.placed == asked
 
 
+async def test_after_as_many_records_as_were_asked_for_more_may_follow() -> None:
+    table = ToyTable()
+    shard = table.open()
+    table.put(shard, 2)
+    iterator = await table.source.get_iterator(shard, Start.TRIM_HORIZON)
+    page = await read(table, iterator, limit=1)
+    assert (len(page.records), page.is_at_tip) == (1, False)
+    page = await read(table, page.next_iterator, limit=2)
+    assert (len(page.records), page.is_at_tip) == (1, True)
+
+
 async def test_a_position_is_where_reading_continues() -> None:
     table = ToyTable()
     shard = table.open()

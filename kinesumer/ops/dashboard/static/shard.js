@@ -44,6 +44,7 @@ export function stateName(state) {
 
 /** Open a dialog with a shard's details and the possible changes. */
 export function showShard(state, band, shard) {
+  const isPoint = shard.first_hash === shard.last_hash; // of the stream of a table
   const facts = {
     State: standing(shard),
     Lag: shard.state === "ended" ? "–" : behind(shard),
@@ -56,8 +57,8 @@ export function showShard(state, band, shard) {
     Epoch: String(shard.epoch),
     Position: shard.sequence_number,
     Parents: shard.parents.map(shown).join(", ") || null,
-    "Hash keys": `${shard.first_hash} – ${shard.last_hash}`,
-    Share: `${percent(shard.width)} from ${percent(shard.x)} on`,
+    "Hash keys": isPoint ? null : `${shard.first_hash} – ${shard.last_hash}`,
+    Share: isPoint ? percent(shard.share) : `${percent(shard.width)} from ${percent(shard.x)} on`,
     Stream: band.stream_arn,
   };
   const list = h("dl", { class: "facts" });

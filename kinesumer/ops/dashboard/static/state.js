@@ -3,8 +3,8 @@
 const DIGITS = 13; // of a hash key; more don't fit into a number
 const KEYS = 16 ** DIGITS;
 
-/** Return the name in a stream's ARN. */
-export const streamName = (arn) => arn.slice(arn.lastIndexOf("/") + 1);
+/** Return the name in a stream's ARN: "table/NAME" for the stream of a table. */
+export const streamName = (arn) => arn.match(/:(table\/[^/]+)/)?.[1] ?? arn.slice(arn.lastIndexOf("/") + 1);
 
 /** Return a state whose clients and streams have what the page adds to them. */
 export function joined({ report, info, slots, bands, ...state }) {
@@ -19,11 +19,21 @@ function drawn({ stream_arn: arn, shards }, { lane }, members) {
   return {
     name: streamName(arn),
     place: arn.split(":").slice(3, 5).reverse().join(", "),
-    shards: Object.entries(lane).map(([id, number]) => ({ ...known.get(id), ...place(known.get(id)), lane: number })),
+    shards: widened(Object.entries(lane).map(([id, number]) => ({ ...known.get(id), ...place(known.get(id)), lane: number }))),
     parts: members.flatMap(({ client_id: client, range }) => (range ?? [])
       .filter((part) => part.stream_arn === arn).map((part) => ({ client_id: client, ...place(part) })))
       .sort((one, other) => one.x - other.x),
   };
+}
+
+/** Return shards in the order of their places. Those without hash keys reach to the next one of their lane. */
+function widened(shards) {
+  const ends = new Map(); // of the space that is left in each lane
+  for (const shard of [...shards].reverse()) {
+    if (shard.first_hash === shard.last_hash) shard.width = (ends.get(shard.lane) ?? 1) - shard.x;
+    ends.set(shard.lane, shard.x);
+  }
+  return shards;
 }
 
 /** Return where hash keys begin in the hash space and how much they are of it, 0 to 1. */
