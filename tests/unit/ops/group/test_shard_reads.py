@@ -261,3 +261,20 @@ def test_a_lag_is_the_age_of_the_first_record_that_waits() -> None:
     assert page_millis_behind(later, now=100.0) == 40_000
     assert page_millis_behind(page(0, 5), now=100.0) == 5
     assert page_millis_behind(page(1, 5), now=100.0) == 5
+
+
+async def test_an_empty_page_of_a_table_is_no_lag_until_the_next_ones_tell() -> None:
+    class Table(Source):
+        """Answers empty pages, of which only the fourth says that it is the tip."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.behind = [1, 1, 1, 0]
+
+        async def get_records(self, iterator: str, limit: int) -> Page:
+            return Page([], "next", self.behind.pop(0))
+
+    source: Any = Table()
+    sampler = ShardSampler(PacedReader(0.0), source, KEYS[0], 1000.0)
+    sample = await sampler.lag(row(0))
+    assert (sample.millis, sample.problem, source.behind) == (0, "", [])

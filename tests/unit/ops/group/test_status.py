@@ -47,6 +47,16 @@ def test_problems_are_described() -> None:
     ]
 
 
+def test_the_shards_of_a_tables_stream_share_equally() -> None:
+    places = [(7, False), (8, False), (9, True)]
+    rows = [
+        row(number, ended=ended)._replace(first_hash=at, last_hash=at)
+        for number, (at, ended) in enumerate(places)
+    ]
+    [stream] = status(shards={ARN: rows}).streams
+    assert [shard.share for shard in stream.shards] == [0.5, 0.5, 0.0]
+
+
 def test_a_dead_leader_does_not_lead() -> None:
     answer = status(leader=LeaderRow("session of gone", "gone", 1))
     assert answer.leader is None
