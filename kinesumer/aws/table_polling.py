@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple, Self
 
 import msgspec
@@ -19,7 +20,7 @@ from kinesumer.errors import (
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.records import UNKNOWN_BEHIND_MILLIS, Page
+from kinesumer.model.records import UNKNOWN_BEHIND_MILLIS, Page, Record
 from kinesumer.model.streams import Shard, Start, StreamInfo
 from kinesumer.ports import Polled, Reservation
 from kinesumer.wire.table_streams import DISABLED, PAGE_RECORDS, StreamPage
@@ -29,6 +30,7 @@ RETENTION_HOURS = 24
 # After so many empty pages in a row, no record follows at present. One such page is no
 # proof: AWS may answer it where records follow in another part of the shard. Chosen.
 EMPTY_PAGES_AT_TIP = 4
+Skips = Callable[[Record], bool]
 
 
 class NoTimestampsError(KinesumerError):
@@ -68,8 +70,8 @@ class Place(NamedTuple):
             empty = 0 if page.millis_behind else EMPTY_PAGES_AT_TIP
         return self._replace(iterator=iterator, empty_pages=empty)
 
-    def seen(self, page: Page) -> Page:
-        """Return the page as its reader should see it."""
+    def seen(self, page: Page, skips: Skips | None) -> Page:
+        """Return the page as its reader should see it. ``skips`` says what it lacks."""
         records, behind = page.records, page.millis_behind
         if self.since:
             records = [
@@ -77,6 +79,8 @@ class Place(NamedTuple):
                 for record in records
                 if (record.approximate_arrival_timestamp or self.since) >= self.since
             ]
+        if skips is not None:
+            records = [record for record in records if not skips(record)]
         if not page.records and self.empty_pages + 1 < EMPTY_PAGES_AT_TIP:
             behind = UNKNOWN_BEHIND_MILLIS
         return page._replace(records=records, millis_behind=behind)
@@ -89,7 +93,9 @@ class TablePollingSource(Polled):
     or the stream was disabled. Such a response alone proves nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, skips: Skips | None = None) -> None:
+        """Create the source. ``skips`` tells which records it leaves out."""
+        self._skips = skips
         self._listing = TableListing()
         self._listed = asyncio.Lock()
         self._waiting = 0  # reads that wait for the children of their shards
@@ -230,7 +236,7 @@ class TablePollingSource(Polled):
                 f"{self.label}: DynamoDB lists shard {place.shard_id}, but doesn't "
                 "find it"
             ) from None
-        seen = place.seen(page)
+        seen = place.seen(page, self._skips)
         if page.next_iterator is not None:
             following = place.after(page, page.next_iterator)
             return seen._replace(next_iterator=following.encode())

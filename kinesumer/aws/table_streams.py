@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from typing import Any, NamedTuple
 
 from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.errors import (
@@ -19,7 +20,7 @@ from kinesumer.aws.http.connection import Answer
 from kinesumer.aws.polling import PatientReservation, iterator_arguments
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import time_of
-from kinesumer.aws.table_polling import Described, TablePollingSource
+from kinesumer.aws.table_polling import Described, Skips, TablePollingSource
 from kinesumer.aws.table_stream_errors import (
     DESCRIBE,
     NOT_FOUND,
@@ -37,12 +38,21 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Start, Stream
-from kinesumer.model.table_streams import TableStream, parse_table_stream
+from kinesumer.model.table_streams import (
+    TableStream,
+    name_of_table,
+    parse_table_stream,
+    table_arn,
+)
 from kinesumer.ports import Reservation
 from kinesumer.runtime.tasks import timeout
 from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.records import decode_iterator
-from kinesumer.wire.table_streams import decode_change_page, decode_stream_page
+from kinesumer.wire.table_streams import (
+    decode_change_page,
+    decode_stream_page,
+    is_own_row,
+)
 
 STREAMS = Service(
     "dynamodbstreams",
@@ -60,10 +70,20 @@ ANSWER_SECONDS = 30.0
 _ARGUMENTS = {"StartingSequenceNumber": "SequenceNumber"}
 
 
+class OwnRows(NamedTuple):
+    """The app that reads, and the table in which its rows are."""
+
+    app: str
+    table: str
+
+
 async def open_table_source(
-    clients: ClientFactory, stream: Stream
+    clients: ClientFactory, stream: Stream, own: OwnRows | None = None
 ) -> TableStreamSource:
     """Return the source of a table's stream, in its region and with its role.
+
+    The changes of rows that ``own`` names are left out: otherwise each checkpoint would
+    be a change, after which there is another checkpoint to store.
 
     Raise StreamMissingError if the table doesn't exist or has no stream.
     """
@@ -78,14 +98,21 @@ async def open_table_source(
         role = clients.role(stream.role_arn, stream.external_id, stream.session_name)
     region = named.region or stream.region
     opened = await clients.open("dynamodbstreams", region, role)
-    if named.stream_arn is not None:
-        return TableStreamSource(opened, named, named.stream_arn)
-    tables = TableDescriptions(await clients.open("dynamodb", region, role), named)
-    return TableStreamSource(opened, named, await tables.stream_arn(), tables)
+    tables, arn = None, named.stream_arn
+    if arn is None:
+        tables = TableDescriptions(await clients.open("dynamodb", region, role), named)
+        arn = await tables.stream_arn()
+    skips = None
+    if own is not None and named.table == own.table:
+        stored = parse_table_stream(name_of_table(own.table))
+        store = TableDescriptions(await clients.open("dynamodb"), stored)
+        if await store.table_arn() == table_arn(arn):
+            skips = partial(is_own_row, own.app)
+    return TableStreamSource(opened, named, arn, tables, skips)
 
 
 class TableDescriptions:
-    """Finds the present stream of a table."""
+    """Finds the ARN of a table, and of its present stream."""
 
     def __init__(self, opened: OpenClient, named: TableStream) -> None:
         self._opened, self._named = opened, named
@@ -108,6 +135,15 @@ class TableDescriptions:
 
     async def enabled_stream_arn(self) -> str | None:
         """Return the ARN of the table's stream, or None if it has none."""
+        found = await self._describe()
+        is_enabled = found.get("StreamSpecification", {}).get("StreamEnabled")
+        return str(found["LatestStreamArn"]) if is_enabled else None
+
+    async def table_arn(self) -> str:
+        """Return the ARN of the table."""
+        return str((await self._describe())["TableArn"])
+
+    async def _describe(self) -> dict[str, Any]:
         table, name = self._named.table, self._named.name_or_arn
         client, action = self._opened.client, "dynamodb:DescribeTable"
         with call_errors(action, name, SourceUnavailableError, self._opened.keys):
@@ -119,9 +155,8 @@ class TableDescriptions:
                     f"No table {table!r} in {region}. Check the name, the region and "
                     "the credentials."
                 ) from error
-            found = answer["Table"]
-            is_enabled = found.get("StreamSpecification", {}).get("StreamEnabled")
-            return str(found["LatestStreamArn"]) if is_enabled else None
+            found: dict[str, Any] = answer["Table"]
+            return found
 
 
 class TableStreamSource(TablePollingSource):
@@ -133,12 +168,13 @@ class TableStreamSource(TablePollingSource):
         named: TableStream,
         arn: str,
         tables: TableDescriptions | None = None,
+        skips: Skips | None = None,
     ) -> None:
-        """Create the source of the stream with this ARN.
+        """Create the source of the stream with this ARN, without some records.
 
         ``tables`` tells if the table has another stream by now.
         """
-        super().__init__()
+        super().__init__(skips)
         self._direct = DirectCalls(opened, STREAMS)
         # Their connections are others than those that read records.
         self._others = DirectCalls(opened._replace(connections=opened.others), STREAMS)

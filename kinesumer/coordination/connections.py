@@ -126,6 +126,7 @@ async def _connect_to_aws(
     from kinesumer.aws.dynamodb import open_borrowed_store
     from kinesumer.aws.session import ClientFactory
     from kinesumer.aws.sources import open_reading_source
+    from kinesumer.aws.table_streams import OwnRows
     from kinesumer.telemetry.otel import OpenTelemetry
 
     clients = ClientFactory(
@@ -141,7 +142,8 @@ async def _connect_to_aws(
             config = identity.config
             history.begin(identity.app, identity.client_id, config.commit, config)
         open_store = partial(open_borrowed_store, loan, identity.table)
-        open_source = partial(open_reading_source, clients)
+        own = OwnRows(identity.app, identity.table)
+        open_source = partial(open_reading_source, clients, own=own)
         thread = StoreThread(partial(recorded_store, open_store, history))
         telemetry = OpenTelemetry(identity.app, SystemClock())
         try:

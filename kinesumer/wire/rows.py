@@ -129,6 +129,13 @@ def shard_key(app: str, shard: ShardKey, first_hash: int) -> Key:
     return Key(pk, f"{hash_text(first_hash)}/{shard.shard_id}")
 
 
+def is_of_app(app: str, key: Key) -> bool:
+    """Return whether a row belongs to an app, rather than to another or to none."""
+    if key.pk == APPS:
+        return key.sk == app
+    return key.pk.split("#", 2)[1:2] == [app]
+
+
 def hash_text(hash_key: int) -> str:
     """Return a hash key as 32 hex digits, so that texts sort like numbers."""
     return f"{hash_key:032x}"

@@ -9,9 +9,11 @@ import msgspec
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import UNKNOWN_BEHIND_MILLIS, Page, Record, Seconds
+from kinesumer.model.rows import Key
 from kinesumer.model.streams import Shard
 from kinesumer.wire.fields import SHARD_ID, is_sequence_number
 from kinesumer.wire.records import UNDECODED, Body
+from kinesumer.wire.rows import is_of_app
 
 # The most records of a page.
 PAGE_RECORDS = 1000
@@ -170,6 +172,23 @@ def _read_record(data: bytes) -> Record:
         partition_key=key_text(change.keys),
         approximate_arrival_timestamp=change.approximate_creation_date_time,
     )
+
+
+class _RowKey(msgspec.Struct):
+    pk: str
+    sk: str
+
+
+_decode_key = msgspec.json.Decoder(_RowKey).decode
+
+
+def is_own_row(app: str, record: Record) -> bool:
+    """Return whether a change of a state store's table is that of one of an app's rows.
+
+    Raise msgspec.DecodeError if the key isn't that of a row.
+    """
+    key = _decode_key(record.partition_key or "")
+    return is_of_app(app, Key(key.pk, key.sk))
 
 
 def key_text(keys: dict[str, dict[str, str]]) -> str:

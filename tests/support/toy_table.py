@@ -11,6 +11,7 @@ import msgspec
 from kinesumer.aws.table_polling import (
     Described,
     NoTimestampsError,
+    Skips,
     TablePollingSource,
 )
 from kinesumer.errors import (
@@ -110,8 +111,8 @@ class ToyTable:
 class ToySource(TablePollingSource):
     """A source that reads the stream."""
 
-    def __init__(self, table: ToyTable) -> None:
-        super().__init__()
+    def __init__(self, table: ToyTable, skips: Skips | None = None) -> None:
+        super().__init__(skips)
         self.table = table
 
     @property

@@ -187,6 +187,17 @@ async def test_after_as_many_records_as_were_asked_for_more_may_follow() -> None
     assert (len(page.records), page.is_at_tip) == (1, True)
 
 
+async def test_records_that_are_left_out_do_not_move_the_tip() -> None:
+    table = ToyTable()
+    shard = table.open()
+    table.put(shard, 3)
+    source = ToySource(table, skips=lambda _: True)
+    page = await source.get_records(
+        await source.get_iterator(shard, Start.TRIM_HORIZON), 10
+    )
+    assert (page.records, page.millis_behind) == ([], 0)
+
+
 async def test_a_position_is_where_reading_continues() -> None:
     table = ToyTable()
     shard = table.open()

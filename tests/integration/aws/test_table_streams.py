@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.sources import open_polled_source, open_reading_source
-from kinesumer.aws.table_streams import TableStreamSource
+from kinesumer.aws.table_streams import OwnRows, TableStreamSource
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -303,3 +303,27 @@ async def test_an_answer_of_another_service_is_no_description(
     aws.answer_raw("DescribeStream", b"<html>")
     with pytest.raises(SourceUnavailableError, match="isn't from AWS"):
         await source.describe()
+
+
+def row_change(number: int, pk: str) -> dict[str, Any]:
+    keys = {"pk": {"S": pk}, "sk": {"S": "x"}}
+    return {"dynamodb": {"SequenceNumber": str(number), "Keys": keys}}
+
+
+@pytest.mark.parametrize(
+    ("stored_arn", "expected"),
+    [(TABLE_ARN, ["2"]), (TABLE_ARN.replace("1234", "9999"), ["1", "2"])],
+    ids=["the state store", "another account's"],
+)
+async def test_an_app_gets_no_changes_of_its_own_rows(
+    aws: AwsStub, clients: ClientFactory, stored_arn: str, expected: list[str]
+) -> None:
+    aws.answer("DescribeTable", table(**ENABLED))
+    aws.answer("DescribeTable", table(TableArn=stored_arn))
+    aws.answer("GetShardIterator", {"ShardIterator": "here"})
+    changes = [row_change(1, "member#billing"), row_change(2, "member#other")]
+    aws.answer("GetRecords", {"Records": changes, "NextShardIterator": "there"})
+    own = OwnRows("billing", "customers")
+    source = await open_reading_source(clients, Stream(table="customers"), own=own)
+    page = await source.get_records(await source.get_iterator(SHARD, Start.LATEST), 10)
+    assert [each.sequence_number for each in page.records] == expected

@@ -13,6 +13,7 @@ from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.wire.table_streams import (
     decode_change_page,
     decode_stream_page,
+    is_own_row,
     key_text,
     shard_place,
 )
@@ -126,3 +127,23 @@ def test_how_far_a_page_is_behind_follows_from_its_last_record_and_its_size(
 def test_a_page_of_another_service_is_refused_as_a_whole(body: bytes) -> None:
     with pytest.raises(SourceUnavailableError, match="isn't from DynamoDB Streams"):
         decode_change_page(body, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("pk", "sk", "expected"),
+    [
+        ("member#app", "c1", True),
+        ("group#app", "stream#x", True),
+        (f"shard#app#{ARN}", "0/shardId-1", True),
+        ("apps", "app", True),
+        ("member#other", "app", False),
+        ("member#app2", "c1", False),
+        ("apps", "other", False),
+        ("app", "app", False),
+    ],
+)
+def test_a_change_of_the_state_store_belongs_to_the_app_of_its_row(
+    pk: str, sk: str, expected: bool
+) -> None:
+    key = key_text({"pk": {"S": pk}, "sk": {"S": sk}})
+    assert is_own_row("app", Record("1", b"{}", key)) is expected
