@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from kinesumer.aws.endpoints import require_no_credentials
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.positions import Offset
-from kinesumer.model.streams import Start, Stream
+from kinesumer.model.streams import Start, Stream, stream_name
+from kinesumer.model.table_streams import is_table_stream
 from kinesumer.runtime.partitions import is_aws_host
 from kinesumer.spark.options.streams import parse_position, parse_streams, with_consumer
 from kinesumer.spark.options.table import BATCH, OPTIONS, STREAM, WRITE, Option
@@ -211,6 +212,13 @@ def parse_read(
     streams = _streams(values)
     if use == BATCH:
         _refuse_fan_out(streams, BATCH)
+    for stream in streams:
+        if stream_name(stream.name) == f"table/{values.get('table')}":
+            raise ConfigurationError(
+                f"option table={values['table']}: the query stores its positions in "
+                "the table whose stream it reads, so each batch would cause another "
+                "one: use another table, or leave app and table out"
+            )
     return ReadOptions(
         connection=connection,
         starting=default if isinstance(starting, dict) else starting,
@@ -236,6 +244,11 @@ def parse_write(options: Mapping[str, str], connection: Connection) -> WriteOpti
         names = ", ".join(stream.name for stream in streams)
         raise ConfigurationError(
             f"option streams: a sink puts into one stream, not into {names}; name one"
+        )
+    if is_table_stream(streams[0].name):
+        raise ConfigurationError(
+            f"option streams: {streams[0].name} has only the changes of its table; a "
+            "sink puts into a Kinesis stream: name one"
         )
     if streams[0].start is not None:
         raise ConfigurationError(

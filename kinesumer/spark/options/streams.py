@@ -21,6 +21,7 @@ from kinesumer.model.positions import (
     StreamOffset,
 )
 from kinesumer.model.streams import YEAR_10000, Start, Stream, as_start, check_consumer
+from kinesumer.model.table_streams import is_table_stream, parse_table_stream
 from kinesumer.model.times import parse_time
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.query_offsets import from_json
@@ -270,9 +271,13 @@ def parse_streams(
 def with_consumer(streams: Sequence[Stream], fan_out: str | None) -> tuple[Stream, ...]:
     """Add the option fanOut to the streams that have no stream consumer of their own.
 
-    Raises ConfigurationError if the consumer belongs to another stream.
+    It doesn't apply to the streams of tables. Raises ConfigurationError if the consumer
+    belongs to another stream.
     """
-    given = tuple(replace(s, fan_out=s.fan_out or fan_out) for s in streams)
+    given = tuple(
+        s if is_table_stream(s.name) else replace(s, fan_out=s.fan_out or fan_out)
+        for s in streams
+    )
     for stream in given:
         if stream.fan_out is None:
             continue
@@ -341,7 +346,12 @@ def _from_object(item: Any) -> Stream:
 
 def _checked(text: str) -> str:
     name = text.strip()
-    if name.startswith("arn:"):
+    if is_table_stream(name):
+        try:
+            parse_table_stream(name)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"option streams: {error}") from error
+    elif name.startswith("arn:"):
         if not _ARN.fullmatch(name):
             raise ConfigurationError(
                 f"option streams: {name!r} must be a stream's ARN, such as "

@@ -193,6 +193,7 @@ STARTED = '[{"name": "a", "startingPosition": "LATEST"}]'
         (WRITE, {"streams": CONSUMED}, '"fanOut" of orders isn\'t for write'),
         (WRITE, {"streams": "orders,other"}, "one stream, not into orders, other"),
         (WRITE, {"streams": STARTED}, "a sink has no startingPosition"),
+        (WRITE, {"streams": "table/customers"}, "only the changes of its table"),
         (WRITE, {"startingPosition": "LATEST"}, "startingPosition isn't for write"),
     ],
 )

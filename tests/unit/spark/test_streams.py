@@ -10,6 +10,7 @@ import pytest
 
 from kinesumer import ConfigurationError, Position, Start, Stream
 from kinesumer.model.positions import After, StreamOffset
+from kinesumer.model.streams import stream_name
 from kinesumer.spark import streams_option
 from kinesumer.wire.query_offsets import to_json
 from tests.support.spark_options import (
@@ -45,6 +46,46 @@ def test_positions_may_be_an_offset_from_sparks_log(version: int, shards: int) -
     if shards == 1:
         value["version"] = version
     assert read(startingPosition=json.dumps(value)).starting_positions == offset
+
+
+TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/customers"
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [
+        "table/customers",
+        streams_option(Stream(table="customers")),
+        streams_option(Stream(table="customers", region="eu-west-1")),
+        f"{TABLE_ARN}/stream/2026-01-31T12:00:00.123",
+        TABLE_ARN,
+    ],
+)
+def test_the_stream_of_a_table_is_named_like_any_other(streams: str) -> None:
+    [stream] = read(streams=streams).streams
+    assert stream_name(stream.name) == "table/customers"
+
+
+def test_the_consumer_for_all_streams_is_not_for_those_of_tables() -> None:
+    found = read(streams="orders,table/customers", fanOut="billing").streams
+    assert [stream.fan_out for stream in found] == ["billing", None]
+
+
+def test_what_names_no_table_is_refused() -> None:
+    assert "use table/NAME" in refusal(streams="table/a b c")
+    assert "DynamoDB pushes no records" in refusal(
+        streams='[{"name": "table/customers", "fanOut": "billing"}]'
+    )
+
+
+def test_a_query_never_reads_the_stream_of_the_table_with_its_positions() -> None:
+    for streams in (
+        "table/state",
+        "arn:aws:dynamodb:eu-west-1:123456789012:table/state",
+    ):
+        text = refusal(streams=streams, app="billing", table="state")
+        assert "each batch would cause another one" in text
+    assert read(streams="state", app="billing", table="state").table == "state"
 
 
 def test_a_role_is_for_the_arns_of_its_account_else_for_names() -> None:
