@@ -16,8 +16,10 @@ from itertools import takewhile
 
 from kinesumer.model.streams import Shard
 
-# After this time, all pages are listed: then an entry that the service listed late, or
-# out of order, is found, too. Chosen: 70 pages an hour are few calls.
+# After so many seconds for each page, all pages are listed: then an entry that the
+# service listed late, or out of order, is found, too. So this costs two calls a minute.
+FULL_LISTING_PAGE_SECONDS = 30.0
+# The longest time between two listings of all pages.
 FULL_LISTING_SECONDS = 3600.0
 # Stands for the last number of a shard that has closed since it was listed.
 _UNKNOWN_END = "9" * 40  # no sequence number has more digits
@@ -38,6 +40,7 @@ class TableListing:
         self._full_until = 0.0
         # The shards of a full listing that isn't complete yet. None in other listings.
         self._found: dict[str, Shard] | None = None
+        self._pages = 0  # of this full listing
 
     @property
     def shards(self) -> list[Shard]:
@@ -60,7 +63,7 @@ class TableListing:
         is_same = status == self._status and now < self._full_until
         self._status = status
         if last is None or not is_same or last not in self._known:
-            self._found = {}
+            self._found, self._pages = {}, 0
             return self.add(shards, last, now)
         self._found = None
         oldest = shards[0].shard_id if shards else ""
@@ -76,10 +79,13 @@ class TableListing:
             self._take(shards)
             return last
         self._found.update((shard.shard_id, shard) for shard in shards)
+        self._pages += 1
         if last is None:
             self._known, self._children = {}, {}
             self._take(self._found.values())
-            self._found, self._full_until = None, now + FULL_LISTING_SECONDS
+            self._found = None
+            seconds = FULL_LISTING_PAGE_SECONDS * self._pages
+            self._full_until = now + min(seconds, FULL_LISTING_SECONDS)
         return last
 
     def _take(self, shards: Iterable[Shard]) -> None:

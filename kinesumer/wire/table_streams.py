@@ -147,15 +147,16 @@ def decode_change_page(body: Body, now: float) -> Page:
     return Page(
         records,
         answer.next_shard_iterator or None,
-        _millis_behind(records, now, is_full=is_full),
+        millis_behind(records, now, is_full=is_full),
         wire_bytes=len(body),
     )
 
 
-def _millis_behind(records: list[Record], now: float, *, is_full: bool) -> int:
+def millis_behind(records: list[Record], now: float, *, is_full: bool) -> int:
     """Return how far a page with records is behind: DynamoDB does not tell.
 
-    It gives the times of changes, and the Date of its response, in whole seconds.
+    It gives the times of changes, and the Date of its response, in whole seconds. After
+    a page that ``is_full``, more records may follow.
     """
     last = records[-1].approximate_arrival_timestamp if records else None
     behind = 0 if last is None else max(0, int(1000 * (now - last - 1)))

@@ -243,6 +243,14 @@ class Stream:
         low, high = sorted((left, right), key=_first_hash)
         self._add((low.first_hash, high.last_hash), now, left, right)
 
+    def roll_over(self, shard: Shard, now: float) -> None:
+        """Close a shard, and open one with the same hash keys.
+
+        Only shards of tables' streams do so.
+        """
+        self._close(shard, now)
+        self._add((shard.first_hash, shard.last_hash), now, shard)
+
     def rescale(self, count: int, now: float) -> None:
         """Split and merge until ``count`` shards of equal size are open.
 

@@ -28,7 +28,6 @@ from kinesumer.testing.simulation.fan_out import (
 from kinesumer.testing.simulation.machine import MACHINE, Machine, SharedLink
 from kinesumer.testing.simulation.memory_ports import memory_ports
 from kinesumer.testing.simulation.network import (
-    LinkedSource,
     LinkedStore,
     NetworkConditions,
 )
@@ -298,6 +297,6 @@ class Process:
         link = (self.machine, self.random, self.kinesis_network)
         place = (self.world.kinesis, stream.name, self.line)
         if stream.fan_out is None:
-            return LinkedSource(*link, *place)
+            return self.world.source(*link, stream.name, self.line)
         source = LinkedFanOutSource(*link, *place, self.subscriptions)
         return await open_fan_out(source, stream)

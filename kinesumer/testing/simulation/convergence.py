@@ -125,8 +125,12 @@ def _check_sizes(sim: Simulation, members: Members) -> None:
     """
     if sim.config.assignor == "load":
         return  # the numbers of shards may differ
-    streams = map(sim.kinesis.stream, sim.streams)
-    opened = {it.arn: [each.shard.first_hash for each in it.open] for it in streams}
+    opened = {
+        sim.arn(name): sorted(
+            sim.first_hash(name, each.shard) for each in sim.kinesis.stream(name).open
+        )
+        for name in sim.streams
+    }
     sizes = sorted(_count(parse_ranges(row), opened) for _, row in members.values())
     requested = {
         client_id: frozenset(map(sim.arn, process.streams))
@@ -195,7 +199,7 @@ def _check_owners(sim: Simulation, name: str, ranges: list[Range]) -> None:
             if row is not None and not row["ended"] and not trace.has_expired:
                 sim.checker.fail("L2", f"{text} hasn't ended: {row}")
             continue
-        key = shard.shard.first_hash
+        key = sim.first_hash(name, shard.shard)
         planned = next((s for first, last, s in ranges if first <= key <= last), None)
         owner = row.get("owner") if row else None
         if owner != planned:

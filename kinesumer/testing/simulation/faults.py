@@ -221,7 +221,7 @@ class FaultInjector:
     def merge(self, _seconds: float) -> None:
         """Merge two adjacent shards."""
         stream = self._stream()
-        if len(stream.open) > 1:
+        if len(stream.open) > 1 and stream.name not in self.sim.tables:
             index = self.random.randrange(len(stream.open) - 1)
             low, high = stream.open[index : index + 2]
             self.sim.merge(stream.name, low.shard_id, high.shard_id)

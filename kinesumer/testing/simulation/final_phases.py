@@ -226,7 +226,13 @@ def _reshard(sim: Simulation) -> Iterator[tuple[str, ShardTrace]]:
         opened = [shard.shard for shard in sim.kinesis.stream(name).open]
         low = sim.random.randrange(len(opened))
         children: list[str] = []
-        if low + 1 < len(opened) and sim.random.random() < 0.5:
+        if name in sim.tables and sim.random.random() < 0.5:
+            children = [sim.roll_over(name, opened[low].shard_id)]
+        elif (
+            low + 1 < len(opened)
+            and name not in sim.tables
+            and sim.random.random() < 0.5
+        ):
             high = opened[low + 1].shard_id
             children = [sim.merge(name, opened[low].shard_id, high)]
         elif opened[low].first_hash + 2 < opened[low].last_hash:

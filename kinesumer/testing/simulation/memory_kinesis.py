@@ -163,6 +163,13 @@ class MemoryKinesis:
         stream.merge(*parents, self.clock.wall())
         return parents[0].children[0].shard_id
 
+    def roll_over(self, name: str, shard_id: str) -> str:
+        """Let an open shard have one child, as in a table's stream. Return its id."""
+        stream = self.stream(name)
+        parent = stream.shard(shard_id)
+        stream.roll_over(parent, self.clock.wall())
+        return parent.children[0].shard_id
+
     def expire(self, name: str, before: float) -> None:
         """Expire records older than a time, and shards closed before that time."""
         self.stream(name).expire(before)
@@ -244,7 +251,7 @@ class MemorySource(PollingSource):
         async def read(place: str) -> Page:
             page = await self.read_page(place, limit)
             if reservation is not None:
-                await _fit(reservation, page.wire_bytes)
+                await fit(reservation, page.wire_bytes)
             await self.arrival(page)
             return page
 
@@ -340,7 +347,7 @@ class _Unsigned:
         return ""
 
 
-async def _fit(reservation: Reservation, size: int) -> None:
+async def fit(reservation: Reservation, size: int) -> None:
     """Reserve exactly the memory of an answer, as its headers tell its size."""
     if reservation.covers(size):
         reservation.shrink(size)

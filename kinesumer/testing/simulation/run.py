@@ -44,6 +44,7 @@ from kinesumer.testing.simulation.service_faults import (
     SUBSCRIPTION_KINDS,
 )
 from kinesumer.testing.simulation.simulation import Simulation
+from kinesumer.testing.simulation.tables import roll_over
 
 LEASE_SECONDS = Config().lease_duration_seconds
 # How many faults begin within one lease.
@@ -268,6 +269,7 @@ async def _play(
     loop = asyncio.get_running_loop()
     production = loop.create_task(sim.produce())
     retention = loop.create_task(sim.apply_retention())
+    roll_overs = loop.create_task(roll_over(sim))
     starting = [loop.create_task(app.start_all()) for app in sim.apps]
     for monitor in monitors:
         monitor.begin(run.faults)
@@ -289,6 +291,7 @@ async def _play(
     sim.producing = False
     await production
     await retention
+    await roll_overs
     # The last record of each open shard shows that the shard is still consumed.
     sim.put_everywhere()
     await asyncio.sleep(FINISH_SECONDS)

@@ -113,6 +113,10 @@ class Scenario:
     """True if clients have ``on_assigned`` and ``on_revoked``."""
     other_version: str = ""
     """Root of a checkout of another version, which some of the clients run."""
+    tables: int = 0
+    """How many of the streams, from the first on, are those of tables."""
+    roll_over_seconds: float = 0.0
+    """About how long a shard of a table is open. If it is 0, for ever."""
     config: dict[str, Any] = field(default_factory=dict)
 
 
@@ -173,6 +177,12 @@ CALLBACKS = Scenario("callbacks", members=4, shards=(4, 3), callbacks=True)
 AUTO = Scenario(
     "auto", shards=(4, 3), aggregated=0.1, concurrency=4, faults=f"all,{SWITCHES}"
 )
+# Two tables, whose shards are open for a minute, beside a Kinesis stream; and a table for
+# days, as on AWS.
+TABLES = replace(CALLBACKS, name="tables", shards=(5, 2, 3), concurrency=2, tables=2)
+TABLES = replace(TABLES, roll_over_seconds=60)
+TABLE_DAYS = replace(MONTHS, name="table-days", tables=1, roll_over_seconds=4 * 3600)
+OTHERS = CALM, MONTHS, CALLBACKS, AUTO, TABLES, TABLE_DAYS
 # Groups that reach the limits of links, tables, streams, processes or clocks.
 LIMITED = (
     Scenario(
@@ -249,10 +259,7 @@ LIMITED = (
         faults="skew:1,seek:4,crash:1,join:1,leave:1,refresh:1,split:0.5,merge:0.5,drift:0.5",
     ),
 )
-SCENARIOS = {
-    scenario.name: scenario
-    for scenario in (*NAMED, *LIMITED, CALM, MONTHS, CALLBACKS, AUTO)
-}
+SCENARIOS = {scenario.name: scenario for scenario in (*NAMED, *LIMITED, *OTHERS)}
 # The sizes of drawn groups. Most groups are small, since large ones take a hundred
 # times as long. A random number from 0 to 1 selects the first entry with a greater
 # bound. After its bound, an entry has a range of members and a range of shards.

@@ -24,7 +24,6 @@ from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.invariants.calls import RecordKey
 from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.network import (
-    LinkedSource,
     LinkedStore,
     NetworkConditions,
 )
@@ -284,8 +283,7 @@ class Operator:
 
     async def _open(self, name: str) -> OpenStream:
         # Without a clock error, the checker knows a seek's exact time.
-        network, kinesis = NetworkConditions(), self.sim.kinesis
-        link = LinkedSource(self.machine, self.random, network, kinesis, name)
+        link = self.sim.source(self.machine, self.random, NetworkConditions(), name)
         info = await link.describe()
         return OpenStream(
             Stream(info.arn), link, info, Start.LATEST, self.context.clock

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from kinesumer.config import Config
 from kinesumer.model.positions import Position
-from kinesumer.model.streams import HASH_KEYS, ShardKey
+from kinesumer.model.streams import HASH_KEYS, Shard, ShardKey
 from kinesumer.telemetry.history import History
 from kinesumer.telemetry.history_file import TextSink
 from kinesumer.testing.kinesis.limits import Bucket
@@ -23,13 +23,15 @@ from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.calls import DeadlyRecords, RecordKey
 from kinesumer.testing.simulation.invariants.checker import InvariantChecker
-from kinesumer.testing.simulation.machine import Machine
+from kinesumer.testing.simulation.machine import Machine, SharedLink
 from kinesumer.testing.simulation.memory_kinesis import (
     SUBSCRIPTION_LIMITS,
     MemoryKinesis,
 )
 from kinesumer.testing.simulation.memory_store import MemoryStore
+from kinesumer.testing.simulation.network import LinkedSource, NetworkConditions
 from kinesumer.testing.simulation.scenarios import Scenario, UserCode
+from kinesumer.testing.simulation.tables import LinkedTableSource, place_shard
 from kinesumer.wire.put_records import Entry, aggregate
 
 # Idle shards get records only in this many seconds after the start.
@@ -72,6 +74,8 @@ class World(ABC):
         self.deadly: DeadlyRecords = self.checker.deadly
         numbers = range(len(scenario.shards))
         self.streams: tuple[str, ...] = tuple(f"stream-{number}" for number in numbers)
+        # The streams that are those of tables.
+        self.tables: frozenset[str] = frozenset(self.streams[: scenario.tables])
         self.producing = True
         self.faults_ended = False
         # The last error that the user's handler raised after the faults ended.
@@ -246,6 +250,29 @@ class World(ABC):
         self.checker.note("merge", (shard_id, adjacent_id), child)
         self._note_new_shards(name)
         return child
+
+    def roll_over(self, name: str, shard_id: str) -> str:
+        """Roll a shard of a table over."""
+        child = self.kinesis.roll_over(name, shard_id)
+        self.checker.note("roll over", shard_id, child)
+        self._note_new_shards(name)
+        return child
+
+    def first_hash(self, name: str, shard: Shard) -> int:
+        """Return where a shard begins in plans."""
+        return (place_shard(shard) if name in self.tables else shard).first_hash
+
+    def source(
+        self,
+        machine: Machine,
+        random: random.Random,
+        network: NetworkConditions,
+        name: str,
+        line: SharedLink | None = None,
+    ) -> LinkedSource | LinkedTableSource:
+        """Return the source of a stream that a machine uses over its link."""
+        kind = LinkedTableSource if name in self.tables else LinkedSource
+        return kind(machine, random, network, self.kinesis, name, line)
 
     def expire(self, name: str, seconds: float) -> None:
         """Expire all records older than a number of seconds."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kinesumer.core.table_listing import FULL_LISTING_SECONDS, TableListing
 from kinesumer.model.streams import Shard
 
@@ -107,16 +109,27 @@ def test_if_everything_known_has_expired_all_is_listed_again() -> None:
     assert ids(listing) == [shard.shard_id for shard in stream.shards]
 
 
-def test_all_is_listed_every_hour_and_when_the_status_changes() -> None:
+@pytest.mark.parametrize(
+    ("shards", "pages", "seconds"), [(500, 5, 150.0), (12_100, 121, 3600.0)]
+)
+def test_all_is_listed_again_at_the_latest_after_an_hour(
+    shards: int, pages: int, seconds: float
+) -> None:
+    stream, listing = table(0), TableListing()
+    stream.shards = [Shard(f"shardId-{n:08d}", n, n) for n in range(shards)]
+    assert stream.list(listing) == pages
+    assert stream.list(listing, now=seconds - 1) == 2
+    assert stream.list(listing, now=seconds) == pages
+
+
+def test_all_is_listed_when_the_status_changes() -> None:
     stream, listing = table(500), TableListing()
     stream.list(listing)
-    assert stream.list(listing, now=FULL_LISTING_SECONDS - 1) == 2
-    assert stream.list(listing, now=FULL_LISTING_SECONDS) == 5
     stream.status = "DISABLED"
     stream.shards = [s._replace(ending_sequence_number="7") for s in stream.shards]
-    assert stream.list(listing, now=FULL_LISTING_SECONDS + 1) == 5
+    assert stream.list(listing, now=1) == 5
     assert all(shard.closed for shard in listing.shards)
-    assert stream.list(listing, now=FULL_LISTING_SECONDS + 2) == 2
+    assert stream.list(listing, now=2) == 2
 
 
 def test_a_listing_that_breaks_off_keeps_what_was_known() -> None:
