@@ -120,6 +120,8 @@ class Accounts:
             # The command ``init`` creates tables of other names.
             "TABLE_ARN": f"{tables}/{'*' if policy == 'init' else STATE_STORE}",
             "LEASE_TABLE_ARN": f"{tables}/{LEASES}",
+            "SOURCE_TABLE_ARN": f"{tables}/customers",
+            "TABLE_STREAM_ARN": f"{tables}/customers/stream/*",
             "APP": self.app,
             "STREAM_ARN": stream,
             "KEY_ARN": f"arn:aws:kms:*:{stream.split(':')[4]}:key/{KEY}",

@@ -23,6 +23,7 @@ POLICIES = (
     "reader-role",
     "redrive",
     "schema-registry",
+    "table-streams",
     "viewer",
     "viewer-records",
     "writer-role",

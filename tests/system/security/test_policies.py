@@ -32,9 +32,15 @@ PLACEHOLDERS = {
     "${LETTERS_STREAM_ARN}": r"arn:aws:kinesis:[^:]+:\d{12}:stream/[^/]+",
     "${READER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
     "${WRITER_ROLE_ARN}": r"arn:aws:iam::\d{12}:role/.+",
+    "${SOURCE_TABLE_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+",
+    "${TABLE_STREAM_ARN}": r"arn:aws:dynamodb:[^:]+:\d{12}:table/[^/]+/stream/.+",
 }
 GRANTS = set(grants(*POLICIES))
-FOR_BOTH = {name for name in POLICIES if name.startswith(("fan-out", "operator"))}
+FOR_BOTH = {
+    name
+    for name in POLICIES
+    if name.startswith(("fan-out", "operator", "table-streams"))
+}
 """Policies for users, and for the roles that read streams of other accounts."""
 ACCEPTANCE = read_policy(policy(fan_out=True, role_arn="*:role/partner"), "*")
 """What ``kinesumer acceptance --policy`` prints. Another test compares it to a run."""
