@@ -9,12 +9,14 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from kinesumer.core.backoff import CALL_BACKOFF
 from kinesumer.core.lineage import NextStep, after_page, find, is_past_end
 from kinesumer.core.table_listing import TableListing
 from kinesumer.errors import (
     InvalidPositionError,
     KinesumerError,
     ShardMissingError,
+    SourceThrottledError,
     SourceUnavailableError,
     StreamRecreatedError,
     TrimmedPositionError,
@@ -30,6 +32,8 @@ RETENTION_HOURS = 24
 # After so many empty pages in a row, no record follows at present. One such page is no
 # proof: AWS may answer it where records follow in another part of the shard. Chosen.
 EMPTY_PAGES_AT_TIP = 4
+# The time between the pages of a listing, and how often one is requested.
+PAGE_SECONDS, PAGE_TRIES = 0.2, 10
 Skips = Callable[[Record], bool]
 
 
@@ -164,8 +168,21 @@ class TablePollingSource(Polled):
         page, now = await self._describe()
         after = self._listing.begin(page.shards, page.last, page.status, now)
         while after is not None:
-            page, now = await self._describe(ExclusiveStartShardId=after)
+            page, now = await self._next_page(after)
             after = self._listing.add(page.shards, page.last, now)
+
+    async def _next_page(self, after: str) -> Described:
+        """Return a further page. A long listing must not begin again if it is refused.
+
+        AWS permits ten calls a second in an account: leave half of them to others.
+        """
+        for failures in range(1, PAGE_TRIES):
+            await asyncio.sleep(PAGE_SECONDS)
+            try:
+                return await self._describe(ExclusiveStartShardId=after)
+            except SourceThrottledError:
+                await asyncio.sleep(CALL_BACKOFF.limit_seconds(failures))
+        return await self._describe(ExclusiveStartShardId=after)
 
     async def get_iterator(self, shard_id: str, after: Position | Start) -> str:
         """Return an iterator just after a position, or at a start.

@@ -17,6 +17,7 @@ from kinesumer.aws.table_polling import (
 from kinesumer.errors import (
     InvalidPositionError,
     ShardMissingError,
+    SourceThrottledError,
     TrimmedPositionError,
 )
 from kinesumer.model.positions import Position
@@ -61,6 +62,7 @@ class ToyTable:
         self.placed: list[Position | Start] = []
         self.hidden: set[str] = set()  # shards that aren't listed yet
         self.knows_filter = True
+        self.throttles = 0  # how many of the next calls are refused
         self._numbers = 10**20
         self._ids = count()
         self.source = ToySource(self)
@@ -127,6 +129,9 @@ class ToySource(TablePollingSource):
     async def _describe(self, **arguments: object) -> Described:
         self.table.described.append(arguments)
         await asyncio.sleep(0)
+        if self.table.throttles:
+            self.table.throttles -= 1
+            raise SourceThrottledError("too many calls")
         entries = [
             s.entry() for s in self.table.shards if s.shard_id not in self.table.hidden
         ]

@@ -146,6 +146,23 @@ async def test_latest_begins_with_what_is_written_after_the_start(
     assert customers.counts([client]).keys() == set(customers.produced)
 
 
+async def test_a_long_listing_keeps_to_five_calls_a_second_and_goes_on_if_refused(
+    world: World,
+) -> None:
+    customers = Customers(world, shards=0)
+    table = customers.table
+    table.page_shards = 10
+    shards = [table.open() for _ in range(1000)]
+    source = ToySource(table)
+    listing = asyncio.ensure_future(source.list_shards())
+    await asyncio.sleep(10)
+    assert 40 <= len(table.described) <= 51
+    table.throttles = 3
+    assert [shard.shard_id for shard in await listing] == shards
+    assert len(table.described) == 103
+    assert 20 < world.clock.now() < 30
+
+
 async def test_the_rows_of_expired_shards_are_deleted(world: World) -> None:
     customers = Customers(world, shards=3)
     client = customers.client("c1")
