@@ -57,7 +57,7 @@ NOT_RUN = {
 
 def test_every_python_block_is_run() -> None:
     here = Path(__file__)
-    modules = ("test_programs", "test_functions", "test_otlp")
+    modules = ("test_programs", "test_functions", "test_otlp", "test_tables")
     others = [here.parent / f"{name}.py" for name in modules]
     named = {name for path in (here, *others) for name in named_parts(path)}
     named |= {*NOT_RUN}
