@@ -59,6 +59,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "start": ["yesterday", 5],
         "min_read_interval_seconds": ["x", -1, None, True],
         "fan_out_fallback": ["yes", 1],
+        "table": [5, "", "a#b", HALF],
     },
     RetryPolicy: {
         "max_attempts": [0, "3", 1.5, True],

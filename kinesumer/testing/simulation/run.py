@@ -44,7 +44,6 @@ from kinesumer.testing.simulation.service_faults import (
     SUBSCRIPTION_KINDS,
 )
 from kinesumer.testing.simulation.simulation import Simulation
-from kinesumer.testing.simulation.tables import roll_over
 
 LEASE_SECONDS = Config().lease_duration_seconds
 # How many faults begin within one lease.
@@ -269,7 +268,7 @@ async def _play(
     loop = asyncio.get_running_loop()
     production = loop.create_task(sim.produce())
     retention = loop.create_task(sim.apply_retention())
-    roll_overs = loop.create_task(roll_over(sim))
+    roll_overs = loop.create_task(sim.roll_tables_over())
     starting = [loop.create_task(app.start_all()) for app in sim.apps]
     for monitor in monitors:
         monitor.begin(run.faults)

@@ -1,4 +1,4 @@
-"""Simulate the streams of tables: their source, over a link, and their roll-overs.
+"""Simulate the streams of tables: their source, over a link.
 
 The shards and records are those of the model of Kinesis. What differs is what a client
 sees: places instead of hash keys, pages of shards, a filter of children, pages of
@@ -7,12 +7,11 @@ records that name neither children nor how far they are behind, and empty ones.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kinesumer.aws.table_polling import (
     EMPTY_PAGES_AT_TIP,
@@ -36,9 +35,6 @@ from kinesumer.testing.simulation.memory_kinesis import (
 )
 from kinesumer.testing.simulation.network import Link
 from kinesumer.wire.table_streams import StreamPage, millis_behind, shard_place
-
-if TYPE_CHECKING:
-    from kinesumer.testing.simulation.world import World
 
 # Fewer than those of AWS, so that small groups have several pages, too.
 PAGE_SHARDS = 5
@@ -149,15 +145,3 @@ def place_shard(shard: Shard) -> Shard:
     """Return a shard as the stream of a table has it: with a place, not hash keys."""
     place = shard_place(shard.shard_id)
     return shard._replace(first_hash=place, last_hash=place)
-
-
-async def roll_over(world: World) -> None:
-    """Roll each shard of the tables over when it is old, until the faults end."""
-    while not world.faults_ended and (seconds := world.scenario.roll_over_seconds):
-        await asyncio.sleep(seconds / 10)
-        now = world.kinesis.clock.wall()
-        for name in sorted(world.tables):
-            for shard in list(world.kinesis.stream(name).open):
-                age = (0.8 + 0.4 * world.random.random()) * seconds
-                if now - shard.created_at >= age:
-                    world.roll_over(name, shard.shard_id)

@@ -237,6 +237,17 @@ class World(ABC):
             for name in self.streams:
                 self.expire(name, seconds)
 
+    async def roll_tables_over(self) -> None:
+        """Roll each shard of the tables over when it is old, until the faults end."""
+        while not self.faults_ended and (seconds := self.scenario.roll_over_seconds):
+            await asyncio.sleep(seconds / 10)
+            now = self.kinesis.clock.wall()
+            for name in sorted(self.tables):
+                for shard in list(self.kinesis.stream(name).open):
+                    age = (0.8 + 0.4 * self.random.random()) * seconds
+                    if now - shard.created_at >= age:
+                        self.roll_over(name, shard.shard_id)
+
     def split(self, name: str, shard_id: str) -> list[str]:
         """Split a shard."""
         children = self.kinesis.split(name, shard_id)
