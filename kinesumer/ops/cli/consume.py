@@ -302,7 +302,8 @@ class LimitReachedError(Exception):
 async def tail(common: CommonOptions, stream: str, seconds: float | None) -> None:
     """Write a stream's records as they arrive. Needs no group, and stores nothing.
 
-    STREAM is a name or an ARN. Records of a shard come in order, and before the
+    STREAM is a name or an ARN, or table/NAME for the stream of a DynamoDB table.
+    Records of a shard come in order, and before the
     records of its child shards. Ctrl-C ends the command.
     """
     [source] = common.roles().streams([stream])

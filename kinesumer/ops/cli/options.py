@@ -90,9 +90,11 @@ class CommonOptions:
         "--stream",
         "streams",
         multiple=True,
-        help="Only this stream: a name or an ARN. Repeatable.",
+        help="Only this stream: a name, an ARN, or table/NAME. Repeatable.",
     )
-    stream: str | None = _option("--stream", help="This stream: a name or an ARN.")
+    stream: str | None = _option(
+        "--stream", help="This stream: a name, an ARN, or table/NAME."
+    )
     shard: str | None = _option(
         "--shard", metavar="ID", help="Only this shard of the stream."
     )

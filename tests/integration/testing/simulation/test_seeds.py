@@ -93,6 +93,33 @@ def test_a_group_survives_switches_of_the_strategy_with_records_without_keys() -
         assert outcome.faults["auto"] > 5
 
 
+def test_a_group_reads_the_streams_of_tables_through_roll_overs_and_faults() -> None:
+    for seed in range(3):
+        run = draw_run(scenario_for("tables", seed), seed, 2.0, parse_rates("all"))
+        outcome = execute_run(run)
+        assert not outcome.violation
+        assert outcome.delivered > 500
+
+
+@pytest.mark.slow
+def test_a_group_reads_the_stream_of_a_table_over_a_roll_over_after_four_hours() -> None:
+    scenario = replace(
+        scenario_for("table-days", 1),
+        members=2,
+        shards=(2,),
+        min_read_interval_seconds=60.0,
+    )
+    assert not execute_run(Run(scenario, 1, 5 * 60, ())).violation
+
+
+@pytest.mark.parametrize("ending", AT_REST)
+def test_a_group_that_reads_tables_at_rest_keeps_each_final_phases_limits(
+    ending: str,
+) -> None:
+    scenario = replace(scenario_for("tables", 1), roll_over_seconds=0.0)
+    assert not execute_run(Run(scenario, 1, 0.1, (), ending)).violation
+
+
 @pytest.mark.parametrize("kind", FATAL)
 def test_a_group_ends_by_each_fault_that_no_client_survives(kind: str) -> None:
     outcome = execute_run(draw_run(scenario_for("mixed", 1), 1, 0.1, parse_rates(kind)))
