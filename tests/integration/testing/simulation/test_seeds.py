@@ -102,7 +102,9 @@ def test_a_group_reads_the_streams_of_tables_through_roll_overs_and_faults() -> 
 
 
 @pytest.mark.slow
-def test_a_group_reads_the_stream_of_a_table_over_a_roll_over_after_four_hours() -> None:
+def test_a_group_reads_the_stream_of_a_table_over_a_roll_over_after_four_hours() -> (
+    None
+):
     scenario = replace(
         scenario_for("table-days", 1),
         members=2,
