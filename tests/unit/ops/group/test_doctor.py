@@ -11,15 +11,8 @@ import pytest
 from kinesumer.aws.account import AccountLimits
 from kinesumer.aws.stream_consumers import StreamConsumer
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import (
-    QUERY,
-    GroupRow,
-    LeaderRow,
-    MemberRow,
-    ShardRow,
-    StreamRow,
-)
-from kinesumer.model.streams import HASH_KEYS, Interval, Shard, ShardKey, Start
+from kinesumer.model.rows import QUERY, GroupRow, LeaderRow, MemberRow, ShardRow
+from kinesumer.model.streams import HASH_KEYS, Shard, Start
 from kinesumer.ops.group import verify
 from kinesumer.ops.group.doctor import APP_CHECK_FUNCTIONS
 from kinesumer.ops.group.doctor.members import (
@@ -106,25 +99,6 @@ PAUSED_ROWS = rows(row(0, paused=True), row(1, ended=True, paused=True))
 LEFT, RIGHT = member("a", 0, HALF - 1), member("b", HALF, HASH_KEYS - 1)
 HALF_FULL = snapshot([row(0), row(1, owner="")], [LEFT._replace(max_shards=1)])
 HALF_ROWS, ENDED_ROW = snapshot([row(0)]), row(0, ended=True)
-TABLE_ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/customers/stream/2026-01-31"
-TABLE_ROW = row(0)._replace(
-    key=ShardKey(TABLE_ARN, "shardId-0"), first_hash=7, last_hash=7
-)
-OF_A_TABLE = app(
-    snapshot(
-        [TABLE_ROW],
-        [
-            member(
-                "a",
-                streams=frozenset({TABLE_ARN}),
-                range=(Interval(TABLE_ARN, 0, HASH_KEYS - 1),),
-            )
-        ],
-        streams=[StreamRow(TABLE_ARN, 1.0, Start.TRIM_HORIZON, baseline=True)],
-        shards={TABLE_ARN: [TABLE_ROW]},
-    ),
-    streams={},
-)
 HALF_PLAN, TWO_PLANS = snapshot(members=[LEFT]), snapshot(members=[A, RIGHT])
 CUT = stream(listing=[Shard("shardId-0", 0, HALF - 1)])
 UNLISTED = snapshot([row(0)], streams=[STREAM._replace(baseline=False)])
@@ -260,8 +234,6 @@ HEALTHY: list[tuple[Check, AppObservation]] = [
     (uncovered_hash_keys, app(snapshot(), HALF_ROWS)),
     (uncovered_hash_keys, app(UNLISTED)),
     (uncovered_hash_keys, app(HALF_PLAN, snapshot())),
-    # The shards of a table have no hash keys.
-    (uncovered_hash_keys, OF_A_TABLE),
     # Shards that max_shards leaves without a client are a finding of orphan_shards.
     (uncovered_hash_keys, app(HALF_FULL)),
     # A client that joins has no range until the next plan.
