@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 import click
 
-from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.sources import open_polled_source
 from kinesumer.coordination.store_queries import unknown_app_text
 from kinesumer.errors import KinesumerError
 from kinesumer.model.times import parse_time
@@ -301,7 +301,7 @@ async def _import(common: CommonOptions, draft: Draft) -> None:
 
 def _stream_opener(clients: ClientFactory, roles: Roles) -> Open:
     """Return a function that opens a stream by its name or ARN."""
-    return lambda name: open_source(clients, roles.stream(name))
+    return lambda name: open_polled_source(clients, roles.stream(name))
 
 
 def _show_streams(

@@ -167,6 +167,29 @@ def test_the_commands_name_the_stream_of_a_table(fleet: Fleet, run: Run) -> None
     fleet.wait(lambda: Counter(s for s, _ in fleet.counts().elements())[TABLE] == 24)
 
 
+@pytest.mark.process
+def test_positions_are_copied_to_another_app(
+    fleet: Fleet, run: Run, tmp_path: Path
+) -> None:
+    fleet.change()
+    process = fleet.start()
+    fleet.read_all()
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    fleet.change()
+    file = str(tmp_path / "positions.json")
+    exported = run("export", "--app=a", "-o", file, "--stream", TABLE)
+    assert exported.exit_code == 0, exported.output
+    assert "written and verified" in run("import", file, "--app=b", "--yes").output
+    left = subprocess.run(
+        [*COMMAND, "consume", TABLE, "--app=b", "--limit=12"],
+        capture_output=True,
+        check=True,
+    )
+    found = [version_of(json.loads(line)) for line in left.stdout.splitlines()]
+    assert sorted(found) == sorted((TABLE, f"{item} 1") for item in ITEMS)
+
+
 def test_what_a_table_can_not_do_is_refused_in_one_line(fleet: Fleet, run: Run) -> None:
     for command in (("fan-out", "list", TABLE), ("produce", TABLE)):
         assert "is the stream of a DynamoDB table" in error_text(run(*command))
