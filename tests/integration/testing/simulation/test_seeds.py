@@ -109,7 +109,7 @@ def test_a_group_reads_the_stream_of_a_table_over_a_roll_over_after_four_hours()
         scenario_for("table-days", 1),
         members=2,
         shards=(2,),
-        min_read_interval_seconds=60.0,
+        min_read_interval_seconds=10.0,
     )
     assert not execute_run(Run(scenario, 1, 5 * 60, ())).violation
 
