@@ -177,8 +177,8 @@ CALLBACKS = Scenario("callbacks", members=4, shards=(4, 3), callbacks=True)
 AUTO = Scenario(
     "auto", shards=(4, 3), aggregated=0.1, concurrency=4, faults=f"all,{SWITCHES}"
 )
-# Two tables, whose shards are open for a minute, beside a Kinesis stream; and a table for
-# days, as on AWS.
+# Two tables, whose shards are open for a minute, beside a Kinesis stream; and a table
+# for days, as on AWS.
 TABLES = replace(CALLBACKS, name="tables", shards=(5, 2, 3), concurrency=2, tables=2)
 TABLES = replace(TABLES, roll_over_seconds=60)
 TABLE_DAYS = replace(MONTHS, name="table-days", tables=1, roll_over_seconds=4 * 3600)
