@@ -98,34 +98,34 @@ def read_item(attributes: Mapping[str, _Attribute]) -> Item:
 
 def _value(attribute: object) -> Any:
     if not isinstance(attribute, dict) or len(attribute) != 1:
-        raise ValueError("an attribute isn't one type with its value")
+        raise ValueError("an attribute must be one type with its value")
     [(kind, value)] = attribute.items()
     read, expected = _READERS.get(kind, (None, object))
     if read is None:
-        raise ValueError("an attribute's type isn't one of DynamoDB's")
+        raise ValueError("an attribute's type must be one of DynamoDB's")
     if not isinstance(value, expected):
-        raise ValueError(f"the value of an attribute of type {kind} has another type")
+        raise ValueError(f"the value of an attribute of type {kind} must have that type")
     return read(value)
 
 
 def _number(text: object) -> int | Decimal:
     if not isinstance(text, str):
-        raise ValueError("a number isn't a text")
+        raise ValueError("a number must be written as a text")
     try:
         return int(text) if _WHOLE.fullmatch(text) else Decimal(text)
     except ArithmeticError:
-        raise ValueError("a number isn't one") from None
+        raise ValueError("a number must be decimal") from None
 
 
 def _bytes(text: object) -> bytes:
     if not isinstance(text, str):
-        raise ValueError("a binary value isn't a text")
+        raise ValueError("a binary value must be written as a text")
     return base64.b64decode(text, validate=True)
 
 
 def _text(text: object) -> str:
     if not isinstance(text, str):
-        raise ValueError("a text isn't one")
+        raise ValueError("a text must be a JSON string")
     return text
 
 

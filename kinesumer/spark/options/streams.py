@@ -350,7 +350,7 @@ def _checked(text: str) -> str:
         try:
             parse_table_stream(name)
         except ConfigurationError as error:
-            raise ConfigurationError(f"option streams: {error}") from error
+            raise ConfigurationError(f"option streams: {error}; correct it") from error
     elif name.startswith("arn:"):
         if not _ARN.fullmatch(name):
             raise ConfigurationError(
