@@ -104,7 +104,9 @@ def _value(attribute: object) -> Any:
     if read is None:
         raise ValueError("an attribute's type must be one of DynamoDB's")
     if not isinstance(value, expected):
-        raise ValueError(f"the value of an attribute of type {kind} must have that type")
+        raise ValueError(
+            f"the value of an attribute of type {kind} must have that type"
+        )
     return read(value)
 
 
