@@ -58,7 +58,7 @@ def ministack() -> Iterator[str]:
     environment = {
         "BIND_HOST": "127.0.0.1",
         "GATEWAY_PORT": str(port),
-        "SERVICES": "kinesis,dynamodb,sts",
+        "SERVICES": "kinesis,dynamodb,dynamodbstreams,sts",
     }
     with _server([str(program)], environment, port) as url:
         yield url

@@ -27,6 +27,7 @@ from kinesumer.testing.memory import MemoryStore
 from kinesumer.testing.trial.acceptance.account import PREFIX, TAG
 from kinesumer.testing.trial.acceptance.check import CheckSkippedError
 from kinesumer.testing.trial.acceptance.resources import Streams, TableResources
+from kinesumer.testing.trial.acceptance.table_resources import StreamedTables
 from tests.support import servers
 from tests.support.clock import StillClock
 from tests.support.deviations import deviation
@@ -41,6 +42,11 @@ ANY_ENDPOINT = (
     else []
 )
 LOADER = create_loader()
+BACKENDS = (
+    "kinesis",
+    "tables",
+    "dynamodb",
+)  # the fixtures whose parameter is a backend
 
 
 class Backend(NamedTuple):
@@ -60,6 +66,30 @@ class EmbeddedStreams(Streams):
 
     async def pass_time(self, seconds: float) -> None:
         self.aws.advance(seconds)
+
+    def now(self) -> float:
+        return self.aws._state.clock.now()
+
+
+class EmbeddedTables(StreamedTables):
+    """The tables of the embedded AWS, whose clock and shards are controlled."""
+
+    aws: EmbeddedAws
+
+    async def pause(self, seconds: float = CALL_SECONDS) -> None:
+        self.aws.advance(seconds)
+
+    async def pass_time(self, seconds: float) -> None:
+        self.aws.advance(seconds)
+
+    async def roll_over(self, name: str) -> None:
+        self.aws.table_streams.roll_over(name)
+
+    async def split(self, name: str, shard_id: str) -> None:
+        self.aws.table_streams.split(name, shard_id)
+
+    async def delete_expired(self, name: str) -> None:
+        self.aws.table_streams.delete_expired_items(name)
 
     def now(self) -> float:
         return self.aws._state.clock.now()
@@ -201,12 +231,44 @@ async def streams(
         await opened.begin_deleting(stream)
 
 
+@pytest_asyncio.fixture(
+    loop_scope="module",
+    scope="module",
+    params=[EMBEDDED, "ministack", *ANY_ENDPOINT],
+)
+async def dynamodb(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
+    """Open DynamoDB of each backend that has streams of tables, in turn.
+
+    dynalite has none: see issue 66 of github.com/architect/dynalite.
+    """
+    async with _reach(request) as backend:
+        assert backend is not None
+        yield backend
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def streamed_tables(
+    dynamodb: Backend, request: pytest.FixtureRequest
+) -> AsyncIterator[StreamedTables]:
+    """Return the tables with streams of each backend in turn."""
+    if dynamodb.name == "embedded":
+        embedded = await EmbeddedTables.open_tagged(dynamodb.clients, TAGS)
+        embedded.aws = request.getfixturevalue("embedded")
+        embedded.aws.advance(1)
+        opened: StreamedTables = embedded
+    else:
+        opened = await StreamedTables.open_tagged(dynamodb.clients, TAGS)
+    yield opened
+    for table in list(opened.created):
+        await opened.begin_deleting(table)
+
+
 @pytest.fixture(autouse=True)
 def deviations(request: pytest.FixtureRequest) -> None:
     """Skip a check of which ``deviations.py`` says that a backend differs from AWS."""
     params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
     if "part" in params:
-        backend = params.get("kinesis") or params["tables"]
+        [backend] = (params[name] for name in BACKENDS if name in params)
         reason = deviation(backend, params["part"], params["check"].name)
         if reason is not None:
             pytest.skip(f"{backend}: {reason}")

@@ -17,10 +17,16 @@ from kinesumer.testing.trial.acceptance.contract.store import (
     STORE_CHECKS,
     Stores,
 )
+from kinesumer.testing.trial.acceptance.contract.table_shard_ends import (
+    TABLE_END_CHECKS,
+)
+from kinesumer.testing.trial.acceptance.contract.table_source import TABLE_CHECKS
 from kinesumer.testing.trial.acceptance.resources import Streams
 from kinesumer.testing.trial.acceptance.run import CONSUMERS, STORE, STREAMS
+from kinesumer.testing.trial.acceptance.table_resources import StreamedTables
 from tests.integration.contract.conftest import Backend, passes
 
+TABLE_STREAMS = "table streams"
 # The module's tests share AWS clients, so they must run on one event loop.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -59,6 +65,18 @@ async def test_a_stream_has_this_property(
     part: str, check: Check[[Streams, str]], streams: Streams, name: str
 ) -> None:
     await passes(check.run(streams, name))
+
+
+@pytest.mark.parametrize(
+    ("part", "check"), each(TABLE_STREAMS, [*TABLE_CHECKS, *TABLE_END_CHECKS])
+)
+async def test_a_tables_stream_has_this_property(
+    part: str,
+    check: Check[[StreamedTables, str]],
+    streamed_tables: StreamedTables,
+    name: str,
+) -> None:
+    await passes(check.run(streamed_tables, name))
 
 
 async def test_more_shards_than_a_page_holds_are_listed(

@@ -212,7 +212,7 @@ class Streams(Resources):
                 return True
             return False
 
-        await _until(is_gone, f"stream {stream} isn't deleted")
+        await until(is_gone, f"stream {stream} isn't deleted")
 
     async def begin_deleting(self, name: str) -> None:
         """Begin to delete a stream with its consumers. It needn't exist."""
@@ -280,10 +280,10 @@ class Streams(Resources):
         async def is_active() -> bool:
             return (await source.describe()).status == "ACTIVE"
 
-        await _until(is_active, f"stream {stream} isn't active")
+        await until(is_active, f"stream {stream} isn't active")
 
 
-async def _until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+async def until(holds: Callable[[], Awaitable[bool]], otherwise: str) -> None:
     """Ask repeatedly. Raise SourceUnavailableError in the end."""
     deadline = time.monotonic() + ACTIVE_SECONDS
     while True:

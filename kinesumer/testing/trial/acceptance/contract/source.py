@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
+from kinesumer.core.pacing import CALL_SECONDS
 from kinesumer.errors import (
     ShardMissingError,
     SourceThrottledError,
@@ -268,8 +270,15 @@ async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]
     return source, shards[0]
 
 
+class Backend(Protocol):
+    """What has shards to read."""
+
+    async def pause(self, seconds: float = CALL_SECONDS) -> None:
+        """Wait until a shard can be read again."""
+
+
 async def read_page(
-    streams: Streams,
+    streams: Backend,
     source: StreamSource,
     iterator: str,
     room: ReservedForAny | None = None,
@@ -283,7 +292,7 @@ async def read_page(
 
 
 async def read(
-    streams: Streams,
+    streams: Backend,
     source: StreamSource,
     shard_id: str,
     after: Position | Start,
@@ -336,7 +345,7 @@ def arrival(record: Record) -> float:
 
 
 async def page_of_all(
-    streams: Streams,
+    streams: Backend,
     source: StreamSource,
     iterator: str,
     room: ReservedForAny | None = None,
