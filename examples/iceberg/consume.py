@@ -37,7 +37,7 @@ def append(catalog: Catalog, batch: ColumnBatch) -> None:
         table = open_table(catalog, batch)
         stored = table.properties.get(name, "0 0").split()
         if epoch < int(stored[0]):
-            raise RuntimeError(f"{name} has an owner with a later epoch")
+            raise RuntimeError(f"epoch {epoch} of {shard.shard_id} is over")
         position = Position.of_text(stored[1])
         new = batch[sum(record.position <= position for record in batch.records) :]
         if not len(new) or last is None:

@@ -16,6 +16,7 @@ from tests.support.clock import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+RUN = [sys.executable, "-m", "kinesumer.ops.cli", "run"]
 
 
 def load(name: str) -> Any:
@@ -43,13 +44,45 @@ def running_app(
     folder: str, target: str, **environment: str
 ) -> Iterator[subprocess.Popen[str]]:
     """Do the same with an example that ``kinesumer run`` starts in its folder."""
-    program = [sys.executable, "-m", "kinesumer.ops.cli", "run", target]
+    program = [*RUN, target]
     with _ending_well(program, EXAMPLES / folder, environment) as process:
         yield process
 
 
 @contextmanager
+def killed_app(
+    folder: str, target: str, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run it in the same way, but kill it at the end of the block, by SIGKILL.
+
+    It may have ended by itself.
+    """
+    with _started([*RUN, target], EXAMPLES / folder, environment) as process:
+        yield process
+
+
+@contextmanager
+def killed(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run an example's program, and kill it in the same way."""
+    program = [sys.executable, str(EXAMPLES / command[0]), *command[1:]]
+    with _started(program, ROOT, environment) as process:
+        yield process
+
+
+@contextmanager
 def _ending_well(
+    program: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[str]]:
+    with _started(program, folder, environment) as process:
+        yield process
+        assert process.poll() is None, process.communicate()[1]
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, rest) == (0, ""), errors
+
+
+@contextmanager
+def _started(
     program: Sequence[str], folder: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
@@ -62,10 +95,6 @@ def _ending_well(
     )
     try:
         yield process
-        assert process.poll() is None, process.communicate()[1]
-        process.send_signal(signal.SIGTERM)
-        rest, errors = process.communicate(timeout=PATIENCE_SECONDS)
-        assert (process.returncode, rest) == (0, ""), errors
     finally:
         process.kill()
         process.communicate()

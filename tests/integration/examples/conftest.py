@@ -16,6 +16,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from pyarrow import parquet
+from pyiceberg.catalog.sql import SqlCatalog
 
 from kinesumer.testing import EmbeddedAws
 from tests.support.clock import wait_until
@@ -73,7 +75,43 @@ class DynamoDB:
         return sorted(key for key, count in counts.items() for _ in range(count))
 
 
-Sink = PostgreSQL | DynamoDB
+class Iceberg:
+    """A sink that stores one row for each record in a table."""
+
+    example = "iceberg/consume.py"
+
+    def __init__(self, directory: Path) -> None:
+        self.catalog = open_catalog(directory)
+
+    def stored(self) -> list[str]:
+        """Return the data of each row, sorted."""
+        if not self.catalog.table_exists("kinesis.orders"):
+            return []
+        rows = self.catalog.load_table("kinesis.orders").scan().to_arrow()
+        return sorted(data.decode() for data in rows["data"].to_pylist())
+
+
+Sink = PostgreSQL | DynamoDB | Iceberg
+
+
+def open_catalog(directory: Path) -> SqlCatalog:
+    """Open the catalog of the recipe for Iceberg."""
+    url = f"sqlite:///{directory}/catalog.db"
+    return SqlCatalog("local", uri=url, warehouse=f"file://{directory}")
+
+
+def stored_rows(directory: Path) -> list[dict[str, Any]]:
+    """Return the rows of all Parquet files, each once, as SELECT DISTINCT does."""
+    rows: list[dict[str, Any]] = []
+    for file in directory.glob("*.parquet"):
+        rows += [row for row in parquet.read_table(file).to_pylist() if row not in rows]
+    return rows
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> Iceberg:
+    """Return a catalog without tables."""
+    return Iceberg(tmp_path)
 
 
 @pytest.fixture

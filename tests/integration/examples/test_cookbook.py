@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import parquet
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from kinesumer import Start
 from kinesumer.blocking import Kinesumer
 from kinesumer.testing import EmbeddedAws
-from tests.integration.examples.conftest import PostgreSQL
-from tests.support.clock import PATIENCE_SECONDS, wait_until
+from tests.integration.examples.conftest import PostgreSQL, open_catalog
+from tests.support.clock import wait_until
 from tests.support.crowd import EXAMPLES, ROOT, lines, running, running_app
 from tests.support.glue_registry import avro, glue_data, serve_glue_registry
 from tests.support.recipes import path
@@ -74,7 +72,6 @@ def test_each_record_comes_once_into_an_iceberg_table(
 ) -> None:
     kinesumer_aws.create_stream("orders", shards=2)
     command = "iceberg/consume.py", "billing", "orders", str(tmp_path)
-    url = f"sqlite:///{tmp_path}/catalog.db"
     numbers: list[int] = []
 
     def put() -> None:
@@ -83,7 +80,7 @@ def test_each_record_comes_once_into_an_iceberg_table(
         kinesumer_aws.put("orders", data, data.decode())
 
     def table() -> Table | None:
-        catalog = SqlCatalog("local", uri=url, warehouse=f"file://{tmp_path}")
+        catalog = open_catalog(tmp_path)
         exists = catalog.table_exists("kinesis.orders")
         return catalog.load_table("kinesis.orders") if exists else None
 
@@ -198,23 +195,3 @@ def test_the_cookbook_names_every_example() -> None:
     page = (ROOT / "docs" / "cookbook.md").read_text()
     folders = {folder.name for folder in EXAMPLES.iterdir() if folder.is_dir()}
     assert folders == set(re.findall(r"examples/(\w+)", page))
-
-
-def test_the_last_hour_is_written_as_parquet_and_the_next_run_goes_on(
-    kinesumer_aws: EmbeddedAws, tmp_path: Path
-) -> None:
-    kinesumer_aws.create_stream("orders", shards=2)
-    program = str(EXAMPLES / "parquet" / "last_hour.py")
-
-    def totals(*orders: int) -> list[float]:
-        for total in orders:
-            data = json.dumps({"customer": "ann", "total": total}).encode()
-            kinesumer_aws.put("orders", data, f"key {total}")
-        command = [sys.executable, program, "exports", "orders", str(tmp_path)]
-        subprocess.run(command, check=True, timeout=PATIENCE_SECONDS)
-        files = sorted(tmp_path.glob("*.parquet"))
-        found = [parquet.read_table(file)["total"].to_pylist() for file in files]
-        return sorted(total for each in found for total in each)
-
-    assert totals(1, 2, 3) == [1, 2, 3]
-    assert totals(4) == [1, 2, 3, 4]

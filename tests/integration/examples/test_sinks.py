@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from aiobotocore.session import get_session
 
-from kinesumer import Batch, Position
-from tests.integration.examples.conftest import DynamoDB, PostgreSQL, Sink
+from kinesumer import Batch, ColumnBatch, Position
+from tests.integration.examples.conftest import DynamoDB, Iceberg, PostgreSQL, Sink
 from tests.support.crowd import load
 from tests.support.world import batch_of, hold, shard_row
 
@@ -22,6 +22,13 @@ def batch(epoch: int, *numbers: int) -> Batch:
         record.partition_key = record.sequence_number
         record.data = record.sequence_number.encode()
     return made.for_user(made.records)
+
+
+def columns_of(rows: Batch) -> ColumnBatch:
+    """Return the same records as columns."""
+    source = rows.records[0].source
+    assert source is not None
+    return ColumnBatch(rows.records, 0, source)
 
 
 class LosesAnswers:
@@ -43,6 +50,10 @@ class LosesAnswers:
 def store(sink: Sink, *batches: Batch, wrap: Any = None) -> None:
     """Store batches one after the other by the recipe's function."""
     example = load(sink.example)
+    if isinstance(sink, Iceberg):
+        for each in batches:
+            example.append(sink.catalog, columns_of(each))
+        return
 
     async def run() -> None:
         client: Any
@@ -60,7 +71,7 @@ def store(sink: Sink, *batches: Batch, wrap: Any = None) -> None:
     asyncio.run(run())
 
 
-@pytest.fixture(params=["postgresql", "dynamodb"])
+@pytest.fixture(params=["postgresql", "dynamodb", "iceberg"])
 def sink(request: pytest.FixtureRequest) -> Sink:
     """Return each of the sinks in turn."""
     found: Sink = request.getfixturevalue(request.param)
@@ -116,6 +127,9 @@ def test_after_a_seek_back_records_are_stored_again_if_the_position_is_forgotten
         sink.connection.execute(
             "UPDATE kinesumer_positions SET position = NULL, epoch = 2"
         )
+    elif isinstance(sink, Iceberg):
+        with sink.catalog.load_table("kinesis.orders").transaction() as transaction:
+            transaction.set_properties({"kinesumer.shardId-000000000000": "2 0"})
     else:
         row = batch(1, 1).fence
         key = {"pk": {"S": f"position#{row.app}#{row.stream_arn}#{row.shard_id}"}}
