@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
+from kinesumer import Record, RetryPolicy
 from kinesumer.aws_lambda import BatchHandler
 from kinesumer.handlers.handler import read_run_options
 from tests.support.jumping_loop import EPOCH, JumpingLoop
@@ -14,6 +15,12 @@ from tests.support.jumping_loop import EPOCH, JumpingLoop
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 SHARD = "shardId-000000000006"
 FIRST = 49590338271490256608559692538361571095921575989136588898
+
+ALL_DONE: dict[str, Any] = {"batchItemFailures": []}
+ONCE = RetryPolicy(max_attempts=1)
+STEADY = RetryPolicy(
+    max_attempts=3, initial_delay_seconds=8.0, max_delay_seconds=8.0
+)  # waits of 4 to 8 s
 
 
 def lambda_record(
@@ -90,3 +97,21 @@ class Function:
 def texts(records: Iterable[Any]) -> list[str]:
     """Return the data of records as text."""
     return [record.data.decode() for record in records]
+
+
+class Seen:
+    """A handler that keeps its records, and fails at some of them."""
+
+    def __init__(self, *bad: str, error: type[Exception] = ValueError) -> None:
+        self.records: list[Record] = []
+        self.bad = list(bad)
+        self._error = error
+
+    async def __call__(self, record: Record) -> None:
+        self.records.append(record)
+        if (text := record.data.decode()) in self.bad:
+            raise self._error(text)
+
+    @property
+    def texts(self) -> list[str]:
+        return texts(self.records)
