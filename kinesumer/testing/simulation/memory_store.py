@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-import operator
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from kinesumer.errors import StateStoreMissingError, StoreThrottledError
 from kinesumer.model.rows import Key, Row
-from kinesumer.ports import AllOf, Clock, Compare, Condition, Write, WriteResult
+from kinesumer.ports import Clock, Write, WriteResult
 from kinesumer.testing.kinesis.limits import MIB, Bucket
+from kinesumer.wire.conditions import KEYS, applied, holds
 from kinesumer.wire.reports import row_bytes
 
 OnWrite = Callable[[Write, Row | None, Row | None], None]
 
 # The maximum age of the rows that an eventually consistent read returns.
 STALE_SECONDS = 5.0
-_NO_ROW: Row = {}
-_KEYS = ("pk", "sk")
 
 
 @dataclass
@@ -186,7 +183,7 @@ class MemoryStore:
         if not holds(write.condition, before):
             self.write_capacity.spend(self.usage.wrote(size))
             return WriteResult(False, None if before is None else before.copy())
-        after = _applied(write, before)
+        after = applied(write, before)
         self._store(write.key, before, after)
         size = max(size, partition.sizes.get(sk, 0))
         units = self.usage.wrote(size, _index_units(before, after))
@@ -252,57 +249,6 @@ class MemoryStore:
         return then
 
 
-def holds(condition: Condition, row: Row | None) -> bool:
-    """Return True if a condition holds for a row. None stands for a missing row."""
-    stored = _NO_ROW if row is None else row
-    if isinstance(condition, Compare):
-        return _test(condition, stored)
-    decide = all if isinstance(condition, AllOf) else any
-    return decide(holds(part, stored) for part in condition.parts)
-
-
-def _test(test: Compare, row: Row) -> bool:
-    value, op, than = row.get(test.attribute), test.op, test.value
-    if op == "exists":
-        return value is not None
-    if op == "absent":
-        return value is None
-    if value is None:
-        return False
-    if op == "=":
-        return type(value) is type(than) and value == than
-    if op in ("size<", "size="):
-        if type(than) is not int:
-            raise ValueError(f"size must be compared with a number, not {than!r}")
-        if isinstance(value, int):
-            return False
-        size = len(value.encode()) if isinstance(value, str) else len(value)
-        return size < than if op == "size<" else size == than
-    if op not in ("<", "<="):
-        raise ValueError(f"unknown operator {op!r}")
-    if isinstance(than, bool | frozenset):
-        raise ValueError(f"DynamoDB can't order a {type(than).__name__}: {than!r}")
-    if type(value) is not type(than):
-        return False
-    # DynamoDB orders text by UTF-8 bytes, which is the order of code points.
-    compare: Callable[[Any, Any], bool] = operator.le if op == "<=" else operator.lt
-    return compare(value, than)
-
-
-def _applied(write: Write, before: Row | None) -> Row | None:
-    """Return the row after a write, or None if the write deletes the row."""
-    if write.delete:
-        return None
-    if write.replace or before is None:
-        after: Row = dict(zip(_KEYS, write.key, strict=True))
-    else:
-        after = before.copy()
-    after.update(write.set)
-    for name in write.remove:
-        after.pop(name, None)
-    return after
-
-
 def _check_write(write: Write) -> None:
     """Raise ValueError for a write that DynamoDB would refuse as invalid."""
     if not all(write.key):
@@ -311,7 +257,7 @@ def _check_write(write: Write) -> None:
     if both:
         raise ValueError(f"one write both sets and removes {sorted(both)}")
     for name, value in write.set.items():
-        if name in _KEYS:
+        if name in KEYS:
             raise ValueError(f"a write can't change the key attribute {name!r}")
         if not isinstance(value, str | int | frozenset) or value == frozenset():
             raise ValueError(f"{name}={value!r} can't be stored")

@@ -10,8 +10,8 @@ from kinesumer.errors import CorruptRowError
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import NO_DEATHS, Deaths, Row
 from kinesumer.model.streams import Start
-from kinesumer.testing.simulation.memory_store import holds
 from kinesumer.wire import admin_writes, rows, shard_writes
+from kinesumer.wire.conditions import holds
 from tests.support.write_cases import (
     APP,
     FREE_ROW,
