@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.rows import Key, Row, Value
-from kinesumer.model.streams import FanOutUse, Shard, Start, StreamInfo
+from kinesumer.model.streams import FanOutUse, Shard, ShardKey, Start, StreamInfo
 
 
 class Compare(NamedTuple):
@@ -99,6 +99,38 @@ class StateStore(Protocol):
 
         Raise StateStoreMissingError or StateStoreSchemaError.
         """
+
+
+class LeaseTable(Protocol):
+    """The lease table of a KCL fleet. Errors are those of a state store's calls.
+
+    The key of a ``Write`` is a lease's key and an empty sort key.
+    """
+
+    async def scan(self, *, consistent: bool = False) -> list[Row]:
+        """Return all rows."""
+
+    async def get(self, lease_key: str) -> Row | None:
+        """Return one row, read consistently, or None."""
+
+    async def write(self, write: Write) -> WriteResult:
+        """Apply one conditional write, without retries."""
+
+
+class RowLeases(Protocol):
+    """The leases of single shards, if a state store has such leases.
+
+    Any thread may call it.
+    """
+
+    def deadline(self, shard: ShardKey, epoch: int) -> float:
+        """Return until when the owner of an epoch may deliver a shard's records.
+
+        Return -inf if it has lost the shard.
+        """
+
+    def when_lost(self, call: Callable[[], object]) -> None:
+        """Call a function, from any thread, after each loss of a shard."""
 
 
 class Reservation(Protocol):

@@ -57,6 +57,11 @@ LEAVE_GRACE_SECONDS = 1.0
     help="Unique among live processes. Default: a new ID for each run.",
 )
 @click.option(
+    "--kcl-table",
+    metavar="NAME",
+    help="Join the KCL fleet with this lease table as one of its workers.",
+)
+@click.option(
     "--label",
     default="",
     help="The zone or cluster of this process. Each label gets its fair share.",
@@ -86,6 +91,7 @@ def consume(
     common: CommonOptions,
     streams: tuple[str, ...],
     client_id: str | None,
+    kcl_table: str | None,
     label: str,
     fan_out: tuple[str, ...],
     fan_out_fallback: bool,
@@ -113,6 +119,7 @@ def consume(
             table=common.table,
             region=common.region,
             client_id=client_id,
+            kcl_table=kcl_table,
             config=Config(label=label),
         )
         say = partial(print, file=sys.stderr)

@@ -1,46 +1,38 @@
-"""Lease tables of the Kinesis Client Library: their rows, streams and workers.
-
-The attributes are those of Java's DynamoDBLeaseSerializer (1.x to 3.x). The Python
-library and ports to Rust use the same attributes. All records up to and including the
-checkpoint were processed. A checkpoint in an aggregate includes the index of the user
-record. For a record that isn't aggregated, this index is 0.
-"""
+"""Lease tables of the Kinesis Client Library: their leases, streams and workers."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kinesumer.aws.clients import OpenClient
-from kinesumer.aws.dynamodb_calls import Attribute, ConditionFailedError, TableCalls
+from kinesumer.aws.dynamodb_calls import (
+    Attribute,
+    ConditionFailedError,
+    TableCalls,
+    row_of,
+)
+from kinesumer.aws.lease_table import missing_lease_table
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import parse_stream_name
 from kinesumer.errors import ConfigurationError, GroupBusyError
-from kinesumer.model.streams import YEAR_10000
 from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
 from kinesumer.runtime.partitions import partition_of
 from kinesumer.runtime.text import escape_unprintable
-from kinesumer.wire.fields import SHARD_ID, is_sequence_number
+from kinesumer.wire.kcl_leases import (
+    COUNTER,
+    ENTITY_TYPE,
+    KEY,
+    SHARD_END,
+    Lease,
+    StreamId,
+    is_lease,
+    read_lease,
+)
 
-KEY = "leaseKey"
-COUNTER = "leaseCounter"
 # A row in DynamoDB's JSON. ``Value`` doesn't cover all types of a lease's attributes.
 Item = dict[str, Attribute]
-SHARD_END, AT_TIMESTAMP = "SHARD_END", "AT_TIMESTAMP"
-SENTINELS = (SHARD_END, AT_TIMESTAMP, "TRIM_HORIZON", "LATEST")
-LEASE = "LEASE"
-PENDING = (
-    "pendingCheckpoint",
-    "pendingCheckpointSubSequenceNumber",
-    "pendingCheckpointState",
-)
-# A worker takes a lease without these attributes at once. Before it takes any other
-# lease, it watches for some time that the lease's counter doesn't grow.
-OWNERS = ("leaseOwner", "checkpointOwner")
-
-_STREAM = re.compile(r"([0-9]{12}):([\w.-]{1,128}):([0-9]+)", re.ASCII)
 
 
 # --- the table ------------------------------------------------------------------------
@@ -65,7 +57,7 @@ class KclLeaseTable:
 
     def __init__(self, opened: OpenClient, table: str) -> None:
         self.name = table
-        self._call = TableCalls(opened, table, _missing)
+        self._call = TableCalls(opened, table, missing_lease_table)
 
     async def scan(self) -> list[Item]:
         """Return all rows. Raise ConfigurationError if the table doesn't exist."""
@@ -100,44 +92,7 @@ def _change(write: LeaseWrite) -> dict[str, object]:
     }
 
 
-def _missing(table: str, region: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"table {table} doesn't exist in {region}: check the KCL fleet's application "
-        "name, which is the name of its lease table, and --region"
-    )
-
-
 # --- rows -----------------------------------------------------------------------------
-
-
-class StreamId(NamedTuple):
-    """A stream's identifier in a lease table of several streams.
-
-    ``epoch`` is the stream's creation time in seconds, or another number that the
-    fleet's users chose.
-    """
-
-    account: str
-    name: str
-    epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.account}:{self.name}:{self.epoch}"
-
-
-class Lease(NamedTuple):
-    """One lease of a KCL table."""
-
-    key: str
-    stream: StreamId | None  # None if the table has only one stream
-    shard_id: str
-    counter: int
-    checkpoint: str  # a sequence number or one of SENTINELS
-    sub: int
-    owner: str = ""
-    pending: str = ""  # a prepared checkpoint that isn't valid yet
-    throughput: float | None = None  # KiB per second, as KCL 3 estimates it
-    is_counted: bool = True  # whether the counter is a number
 
 
 class Table(NamedTuple):
@@ -153,81 +108,20 @@ class Table(NamedTuple):
 
 def read_table(items: Sequence[Item]) -> Table:
     """Return the leases of a table. Raise ConfigurationError if it has none."""
-    # KCL 3 has rows of other types for workers' metrics and the leader's lock.
-    leases = [read_lease(x) for x in items if _text(x, "entityType") in ("", LEASE)]
+    known = [row_of(item) for item in items]
+    leases = [read_lease(row) for row in known if is_lease(row)]
     if not leases:
         raise ConfigurationError("the table has no leases: name a KCL fleet's table")
     rows = {
-        _text(item, "leaseKey"): {
+        str(row.get(KEY, "")): {
             # Sets are sorted, since DynamoDB may return them in any order.
             name: sorted(value["SS"]) if "SS" in value else value
             for name, value in item.items()
         }
-        for item in items
+        for row, item in zip(known, items, strict=True)
     }
-    has_types = any(_text(item, "entityType") for item in items)
+    has_types = any(ENTITY_TYPE in row for row in known)
     return Table(sorted(leases), has_types, rows)
-
-
-def read_lease(item: Item) -> Lease:
-    """Parse a lease. Raise ConfigurationError if the row isn't a lease."""
-    key = _text(item, "leaseKey")
-    prefix, _, shard_id = key.rpartition(":")
-    parts = _STREAM.fullmatch(prefix)
-    stream = StreamId(parts[1], parts[2], int(parts[3])) if parts else None
-    # A key with another spelling is rejected, since an export would write a second
-    # lease for the shard.
-    if not SHARD_ID.fullmatch(shard_id) or (prefix and str(stream) != prefix):
-        raise _invalid(key, "leaseKey")
-    checkpoint = _text(item, "checkpoint")
-    if checkpoint not in SENTINELS and not is_sequence_number(checkpoint):
-        raise _invalid(key, "checkpoint")
-    sub = _count(item, key, "checkpointSubSequenceNumber")
-    if checkpoint == AT_TIMESTAMP and sub >= 1000 * YEAR_10000:
-        raise _invalid(key, "checkpointSubSequenceNumber")
-    return Lease(
-        key=key,
-        stream=stream,
-        shard_id=shard_id,
-        counter=_count(item, key, "leaseCounter"),
-        checkpoint=checkpoint,
-        sub=sub,
-        owner=_text(item, "leaseOwner"),
-        pending=_text(item, "pendingCheckpoint"),
-        throughput=_throughput(item),
-        is_counted="N" in item.get("leaseCounter", {}),
-    )
-
-
-def _invalid(key: str, name: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"row {escape_unprintable(key)!r}: {name} isn't that of a lease; "
-        "name a KCL fleet's table"
-    )
-
-
-def _text(item: Item, name: str) -> str:
-    value = item.get(name, {}).get("S", "")
-    return value if isinstance(value, str) else ""
-
-
-def _count(item: Item, key: str, name: str) -> int:
-    """Return an attribute that is a whole number, or 0 if it is missing.
-
-    Some ports of the KCL write numbers as text.
-    """
-    attribute = item.get(name, {})
-    text = str(attribute.get("N", attribute.get("S", "0")))
-    if not re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
-        raise _invalid(key, name)
-    return int(text)
-
-
-def _throughput(item: Item) -> float | None:
-    try:
-        return float(item["throughputKBps"]["N"])
-    except (KeyError, ValueError, TypeError):
-        return None
 
 
 # --- workers --------------------------------------------------------------------------

@@ -27,14 +27,8 @@ from kinesumer.ops.migration.import_plan import (
     require_complete,
 )
 from kinesumer.ops.migration.kcl import (
-    LEASE,
-    OWNERS,
-    PENDING,
-    SHARD_END,
     KclLeaseTable,
-    Lease,
     LeaseWrite,
-    StreamId,
     Table,
     read_fleet,
     require_no_workers,
@@ -42,6 +36,14 @@ from kinesumer.ops.migration.kcl import (
 from kinesumer.ports import StreamSource
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
+from kinesumer.wire.kcl_leases import (
+    LEASE,
+    OWNERS,
+    PENDING,
+    SHARD_END,
+    Lease,
+    StreamId,
+)
 
 
 class Checkpoint(NamedTuple):

@@ -23,11 +23,7 @@ from kinesumer.ops.migration.import_plan import (
     position_fields,
 )
 from kinesumer.ops.migration.kcl import (
-    AT_TIMESTAMP,
-    SENTINELS,
-    SHARD_END,
     KclLeaseTable,
-    Lease,
     read_fleet,
     require_no_workers,
 )
@@ -36,6 +32,7 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
 from kinesumer.wire.fields import SHARD_ID, read_start
+from kinesumer.wire.kcl_leases import AT_TIMESTAMP, SENTINELS, SHARD_END, Lease
 
 # This is enough for the positions of 200,000 shards.
 MAX_FILE_BYTES = 1 << 26

@@ -11,9 +11,10 @@ from kinesumer.model.positions import Position
 from kinesumer.model.streams import Start
 from kinesumer.ops.group.verify import Peek
 from kinesumer.ops.migration.import_plan import ResumePoint, normalize_position
-from kinesumer.ops.migration.kcl import StreamId, read_lease, read_table
+from kinesumer.ops.migration.kcl import read_table
 from kinesumer.ops.migration.kcl_export import Checkpoint, kcl_checkpoint
 from kinesumer.ops.migration.positions import resume_point_of_lease
+from kinesumer.wire.kcl_leases import StreamId
 from tests.support.kcl_fleet import FIXTURE, S0, S1
 
 TWO_HOURS = Start(type="AT_TIMESTAMP", timestamp=7200.0)
@@ -29,7 +30,7 @@ KCL_1: dict[str, Any] = {
 
 
 def lease(**changes: dict[str, str]) -> Any:
-    return read_lease(KCL_1 | changes)
+    return read_table([KCL_1 | changes]).leases[0]
 
 
 def test_a_lease_of_kcl_1_has_shard_counter_checkpoint_and_owner() -> None:
