@@ -136,6 +136,9 @@ def _taken(records: Sequence[Record]) -> Iterator[Record]:
 
 def _is_after(record: Record, after: Position | Start) -> bool:
     if isinstance(after, Position):
+        # Other consumers store the index 0 for a record that isn't an aggregate, too.
+        if record.sub_sequence_number is None and record.sequence_number == after[0]:
+            return False
         return record.position > after
     arrived = record.approximate_arrival_timestamp
     if arrived is None or after.timestamp is None:

@@ -5,6 +5,7 @@ At a claim, the deaths of former owners are counted. They decide how a shard is 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Container, Mapping, Sequence, Set
 from functools import partial
 from math import isfinite
@@ -15,7 +16,11 @@ from kinesumer.consuming.prefetch import PrefetchBuffer
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.consuming.suspects import Suspects, Turn
 from kinesumer.core import claims
-from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
+from kinesumer.core.liveness import (
+    MAX_REQUEST_DELAY_SECONDS,
+    Lease,
+    ShardLease,
+)
 from kinesumer.core.progress import after_death
 from kinesumer.errors import PoisonRecordError
 from kinesumer.model.owned import RevokeReason
@@ -75,6 +80,25 @@ class HeldShards:
             del self.by_key[owned.key]
         if owned.calls is not None:
             owned.calls.revoke("lost")
+
+    def lease_of(self, row: ShardRow, session: Lease) -> Lease:
+        """Return the right to deliver a shard that the session has claimed."""
+        leases = self._context.row_leases
+        if leases is None:
+            return session
+        return ShardLease(session, partial(leases.deadline, row.key, row.epoch))
+
+    def wake_on_loss(self, wake: asyncio.Event) -> None:
+        """Set an event when others have taken a row's lease. Call it on its loop."""
+        if (leases := self._context.row_leases) is not None:
+            loop = asyncio.get_running_loop()
+            leases.when_lost(partial(loop.call_soon_threadsafe, wake.set))
+
+    def drop_lost(self) -> None:
+        """Give up the shards whose rows' leases others have taken."""
+        for owned in list(self.by_key.values()):
+            if owned.lease.is_lost:
+                self.drop(owned)
 
     def drop_all(self) -> None:
         """Give up all shards, since the session is dead."""

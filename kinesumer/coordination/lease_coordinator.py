@@ -129,6 +129,7 @@ class LeaseCoordinator:
 
     async def run(self) -> None:
         """Claim and release until cancelled or until the session is dead."""
+        self.shards.wake_on_loss(self._wake)
         async with asyncio.TaskGroup() as self._tasks:
             try:
                 while not self._lease.dead:
@@ -148,6 +149,7 @@ class LeaseCoordinator:
 
     async def run_once(self) -> None:
         """Release shards outside the range, then claim those inside."""
+        self.shards.drop_lost()
         self._release_outside()
         # If the lease has run out, another client may be about to fence this session.
         if not self._lease.permits(self._context.clock.now()):
@@ -362,7 +364,8 @@ class LeaseCoordinator:
         app, config = self._context.app, self._context.config
         # One claim is normal; several within a minute begin an incident.
         self._context.incidents.note(IncidentKind.REPEATED_CLAIM, *row.key)
-        owned = OwnedShard(app, row, self._lease, config.max_uncommitted_records)
+        lease = self.shards.lease_of(row, self._lease)
+        owned = OwnedShard(app, row, lease, config.max_uncommitted_records)
         if self._callbacks is not None:
             owned.calls = self._callbacks.begin(owned)
         self.shards.by_key[row.key] = owned

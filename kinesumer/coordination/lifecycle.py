@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesumer.consuming.delivery_protocol import DeliveryProtocol, Starter
+from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import StreamLike, as_streams, check_until
 from kinesumer.coordination.connections import Identity, Ports
 from kinesumer.errors import CommitTimeoutError, ConfigurationError, KinesumerError
@@ -56,6 +57,13 @@ class ClientLifecycle:
         if self.group is None:
             raise KinesumerError("nothing is consumed yet: iterate over consume()")
         return self.group
+
+    def owned_shards(self) -> Iterable[OwnedShard]:
+        """Return the owned shards, with the present progress of user code."""
+        if self.group is None:
+            return ()
+        self.group.sync_progress()
+        return [owned for owned in self.group.owned_shards() if owned.can_store]
 
     def ack(self, done: Record[Any] | Batch[Any]) -> None:
         """Mark a record or a batch as processed (``commit="manual"``)."""
@@ -271,6 +279,7 @@ class ClientLifecycle:
             new_id=ports.new_id,
             incidents=incidents,
             telemetry=connections.telemetry,
+            row_leases=connections.row_leases,
         )
         heartbeat = connections.heartbeat(context)
         group = GroupConsumer(context, connections.open_source, heartbeat, delivery)

@@ -224,6 +224,8 @@ async def _create_initial_rows(
         written = await context.write(writes.create_stream(context.app, new_row))
         assert written.row is not None
         row = rows.read_stream(written.row)
+        if row.baseline:  # the store has the rows already
+            return True
         _warn_of_expired_start(stream, row.start, info)
         # If another client stored the start before this listing, shards that closed in
         # between may hold records after the start.

@@ -95,7 +95,7 @@ def decide_claims(
         # again.
         if row.owner in ("", session) or row.owner in dead:
             decision.claim.append(row)
-        else:
+        elif not row.is_foreign:
             decision.verify.add((row.owner_id, row.owner))
     if len(decision.claim) + len(decision.stale) > room:
         decision.claim.sort(key=lambda row: row.owner != session)

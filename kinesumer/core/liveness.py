@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -50,6 +50,39 @@ class Lease:
     def permits(self, now: float) -> bool:
         """Return whether records may be delivered to user code now."""
         return now < self.deadline and not self.dead
+
+    @property
+    def is_lost(self) -> bool:
+        """Return False: the session's end takes all its shards away."""
+        return False
+
+
+class ShardLease(Lease):
+    """A session's right to deliver one shard, whose row has a lease of its own.
+
+    Both leases must permit it. ``row_deadline()`` returns the deadline of the row's
+    lease, and -inf if the session has lost the shard.
+    """
+
+    __slots__ = ("_row_deadline", "_session_lease")
+
+    def __init__(self, session: Lease, row_deadline: Callable[[], float]) -> None:
+        self.session = session.session
+        self._session_lease, self._row_deadline = session, row_deadline
+
+    @property
+    def deadline(self) -> float:  # type: ignore[override] # only others extend it
+        """The time until which records may be delivered."""
+        return min(self._session_lease.deadline, self._row_deadline())
+
+    def permits(self, now: float) -> bool:
+        """Return whether records may be delivered to user code now."""
+        return self._session_lease.permits(now) and now < self._row_deadline()
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the session has lost the shard."""
+        return self._row_deadline() == -math.inf
 
 
 M = TypeVar("M", bound=Liveness)

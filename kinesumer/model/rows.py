@@ -208,6 +208,9 @@ class ShardRow(NamedTuple):
     ready: bool = False
     tip: Tip | None = None  # independent of the checkpoint, so a seek keeps it
     deaths: Deaths = NO_DEATHS
+    # Whether the owner is no client of the app. Only the state store knows when such an
+    # owner is dead: the row then has no owner.
+    is_foreign: bool = False
     paused: bool = False
     pause_reason: str = ""
 

@@ -17,7 +17,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.model.rows import Key, Row
-from kinesumer.ports import Clock, StateStore, Write, WriteResult
+from kinesumer.ports import Clock, RowLeases, StateStore, Write, WriteResult
 from kinesumer.runtime.clock import LoopClock
 from kinesumer.runtime.failure_log import FailureLog, IncidentLog
 from kinesumer.telemetry.api import Telemetry
@@ -45,6 +45,8 @@ class ClientContext:
     telemetry: Telemetry
     # How long to retry while a service is unavailable.
     retry_seconds: float
+    # The leases of single shards, if the state store has such leases.
+    row_leases: RowLeases | None
     # This clock stops while the client's event loop is blocked.
     loop_clock: LoopClock
 
@@ -61,6 +63,7 @@ class ClientContext:
         config: Config | None = None,
         incidents: IncidentLog | None = None,
         telemetry: Telemetry | None = None,
+        row_leases: RowLeases | None = None,
         retry_seconds: float = math.inf,
     ) -> Self:
         """Return a context that has its own logs and its own clock of the event loop.
@@ -81,6 +84,7 @@ class ClientContext:
             incidents=incidents or IncidentLog(clock),
             telemetry=telemetry,
             retry_seconds=retry_seconds,
+            row_leases=row_leases,
             loop_clock=LoopClock(clock),
         )
 

@@ -43,6 +43,16 @@ async def test_a_checkpoint_at_the_last_part_moves_past_it(world: World) -> None
     assert await desk.read(1) == ["c"]
 
 
+async def test_a_part_of_a_record_that_is_no_aggregate_is_the_whole(
+    world: World,
+) -> None:
+    # The KCL stores the index 0 for such a record, too.
+    number = world.kinesis.put("orders", b"a", explicit_hash_key=0)[1]
+    world.put("b")
+    desk = read_shard(world, position=Position(number, 0))
+    assert await desk.read(1) == ["b"]
+
+
 async def test_an_aggregate_without_records_moves_the_position(world: World) -> None:
     number = put_aggregate(world)
     desk = read_shard(world)

@@ -72,6 +72,7 @@ WAITING = FREE._replace(ready=False)
         (FREE, (), (), {CLAIM, WAIT}),
         (OWNED, (), {"other"}, {CLAIM, WAIT}),
         (OWNED, (), {"else"}, {VERIFY, WAIT}),
+        (OWNED._replace(is_foreign=True), (), {"else"}, {WAIT}),
         (WAITING, (), (), {WAIT}),
         (FREE._replace(ended=True), (), (), set()),
         (FREE, {KEY}, (), set()),

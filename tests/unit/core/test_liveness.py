@@ -10,6 +10,7 @@ from kinesumer.core.liveness import (
     BeatCounter,
     HeartbeatWatch,
     Lease,
+    ShardLease,
     interval_seconds,
     lease_ms,
     proves_death,
@@ -177,3 +178,19 @@ def test_large_fleets_beat_less_often_and_have_longer_leases(
     assert interval_seconds(2.0, clients) == interval
     assert lease_ms((2.0, 8.0), clients) == lease
     assert lease_ms((2.0, 6.0), 1) == 6000
+
+
+def test_a_shard_with_a_lease_of_its_own_needs_both_leases() -> None:
+    row_deadline = 5.0
+    session = Lease("s", 8.0)
+    lease = ShardLease(session, lambda: row_deadline)
+    assert (lease.session, lease.deadline) == ("s", 5.0)
+    assert lease.permits(4.9) and not lease.permits(5.0)
+    row_deadline = 20.0
+    assert lease.deadline == 8.0
+    assert lease.permits(7.9) and not lease.permits(8.0)
+    assert not lease.is_lost and not session.is_lost
+    session.end()
+    assert not lease.permits(1.0)
+    row_deadline = -math.inf
+    assert lease.is_lost
