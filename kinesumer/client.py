@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType, UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
@@ -12,7 +12,6 @@ from kinesumer.consuming import owned_report
 from kinesumer.consuming.assignment_callbacks import read_callbacks
 from kinesumer.consuming.delivery import RecordDelivery, Records
 from kinesumer.consuming.driver import DeliveryDriver
-from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import StreamLike, Streams
 from kinesumer.coordination import pauses
 from kinesumer.coordination.connections import Identity, Ports, aws_ports
@@ -65,6 +64,8 @@ class Kinesumer(ForAsyncio):
     among live processes. If the id is static, such as a pod's name, a restarted process
     gets its former shards. ``session`` is an aioboto3 or aiobotocore session. By
     default, a new session uses the AWS SDK's standard chain of credentials.
+    ``kcl_table`` is the lease table of a KCL fleet: the app's clients join the fleet as
+    its workers, and keep the positions there.
 
     With ``stop_signals``, SIGTERM and SIGINT call ``leave()`` while the client is open:
     the loop or ``run()`` continues until other clients have the shards, and then ends.
@@ -81,14 +82,15 @@ class Kinesumer(ForAsyncio):
         table: str | None = None,
         region: str | None = None,
         client_id: str | None = None,
+        kcl_table: str | None = None,
         session: object | None = None,
         config: Config = Config(),  # noqa: B008 - frozen
         stop_signals: bool = False,
         _ports: Ports | None = None,
     ) -> None:
         require_flag("stop_signals", stop_signals)
-        identity = Identity.checked(app, client_id, table, region, config)
-        self.app, self.client_id, self.table, _, self.config = identity
+        identity = Identity.checked(app, client_id, table, region, config, kcl_table)
+        self.app, self.client_id, self.table, _, self.config, _ = identity
         self._ports = _ports or aws_ports(session)
         self._lifecycle = ClientLifecycle(identity, self._ports)
         self._stop_signals = stop_signals
@@ -347,24 +349,19 @@ class Kinesumer(ForAsyncio):
         the client has no session, and after its end. Call them on the client's event
         loop.
         """
-        return owned_report.report_assignment(self._owned())
+        return owned_report.report_assignment(self._lifecycle.owned_shards())
 
     def positions(self) -> dict[ShardKey, ShardPositions]:
         """Return the stored position and the done position of each owned shard."""
-        return owned_report.report_positions(self._owned())
+        return owned_report.report_positions(self._lifecycle.owned_shards())
 
     def lag(self) -> dict[ShardKey, ShardLag]:
         """Return how far this client is behind in each owned shard."""
         group = self._lifecycle.group
         queued = group.buffer.first_arrivals() if group else {}
-        return owned_report.report_lag(self._owned(), queued, self._ports.clock.wall())
-
-    def _owned(self) -> Iterable[OwnedShard]:
-        """Return the owned shards, with the present progress of user code."""
-        if (group := self._lifecycle.group) is None:
-            return ()
-        group.sync_progress()
-        return [owned for owned in group.owned_shards() if owned.can_store]
+        return owned_report.report_lag(
+            self._lifecycle.owned_shards(), queued, self._ports.clock.wall()
+        )
 
     async def pause(
         self, stream: str | None = None, shard: str | None = None, reason: str = ""

@@ -104,6 +104,11 @@ class Config:
     unreachable_after_seconds: float = 30.0
     """If this client can't reach Kinesis for this long, other clients get its
     shards."""
+    # The KCL's default of failoverTimeMillis.
+    kcl_failover_seconds: float = 10.0
+    """With ``kcl_table``: the KCL fleet's ``failoverTimeMillis``, in seconds. The value
+    must be that of the fleet's workers. Workers take leases that aren't renewed for
+    this long."""
 
     def __post_init__(self) -> None:
         """Check the values. Raises ConfigurationError."""

@@ -84,6 +84,7 @@ class Kinesumer(ForThreads):
         table: str | None = None,
         region: str | None = None,
         client_id: str | None = None,
+        kcl_table: str | None = None,
         session: object | None = None,
         config: Config = Config(),  # noqa: B008 - frozen
         stop_signals: bool = False,
@@ -96,6 +97,7 @@ class Kinesumer(ForThreads):
             table=table,
             region=region,
             client_id=client_id,
+            kcl_table=kcl_table,
             session=session,
             config=config,
             _ports=_ports,

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kinesumer.config import Config, default_table
 from kinesumer.coordination.heartbeat import HeartbeatTask, HeartbeatThread
+from kinesumer.coordination.lease_renewal import HeldLeases
 from kinesumer.coordination.state_store import StoreThread
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.rows import QUERY_ID
 from kinesumer.model.streams import Stream
 from kinesumer.model.validation import require_text, validate_name
-from kinesumer.ports import Clock, StateStore, StreamSource
+from kinesumer.ports import Clock, RowLeases, StateStore, StreamSource
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import IncidentLog
@@ -30,7 +31,9 @@ from kinesumer.telemetry.recorded_calls import recorded_source, recorded_store
 
 if TYPE_CHECKING:
     # This import is slow.
-    from kinesumer.aws.session import ClientFactory
+    from kinesumer.aws.session import ClientFactory, Loan
+
+OpenStore = Callable[[], AbstractAsyncContextManager[StateStore]]
 
 
 class Identity(NamedTuple):
@@ -41,6 +44,7 @@ class Identity(NamedTuple):
     table: str
     region: str | None
     config: Config
+    kcl_table: str | None = None  # the lease table of the KCL fleet to join
 
     @classmethod
     def checked(
@@ -50,6 +54,7 @@ class Identity(NamedTuple):
         table: str | None,
         region: str | None,
         config: Config,
+        kcl_table: str | None = None,
     ) -> Self:
         """Return an identity, with a new client id and the default table for None.
 
@@ -73,7 +78,14 @@ class Identity(NamedTuple):
                 f"config={config!r:.200} must be a Config: write "
                 "config=Config(lease_duration_seconds=8, …)"
             )
-        return cls(app, client_id, table, region, config)
+        if kcl_table is not None:
+            validate_name("kcl_table", kcl_table)
+            if config.assignor != "range":
+                raise ConfigurationError(
+                    f"assignor={config.assignor!r} can't plan for KCL's workers, which "
+                    'follow no load: set assignor="range" while kcl_table is set'
+                )
+        return cls(app, client_id, table, region, config, kcl_table)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +95,7 @@ class Connections:
     store: StateStore
     open_source: Callable[[Stream], Awaitable[StreamSource]]
     heartbeat: Callable[[ClientContext], HeartbeatTask] = HeartbeatTask
+    row_leases: RowLeases | None = None
     telemetry: Telemetry = field(default_factory=Telemetry)
     # The AWS clients for the targets of dead letters; None if there is no AWS.
     clients: ClientFactory | None = None
@@ -141,7 +154,8 @@ async def _connect_to_aws(
         if history is not None:
             config = identity.config
             history.begin(identity.app, identity.client_id, config.commit, config)
-        open_store = partial(open_borrowed_store, loan, identity.table)
+        open_own = partial(open_borrowed_store, loan, identity.table)
+        open_store, row_leases = _store_of(identity, loan, open_own)
         own = OwnRows(identity.app, identity.table)
         open_source = partial(open_reading_source, clients, own=own)
         thread = StoreThread(partial(recorded_store, open_store, history))
@@ -151,6 +165,7 @@ async def _connect_to_aws(
                 store=await thread.start(),
                 open_source=partial(recorded_source, open_source, history),
                 heartbeat=partial(HeartbeatThread, thread=thread),
+                row_leases=row_leases,
                 telemetry=telemetry,
                 clients=clients,
             )
@@ -159,3 +174,25 @@ async def _connect_to_aws(
             await thread.stop()
             if history is not None:
                 history.close()
+
+
+def _store_of(
+    identity: Identity, loan: Loan, open_own: OpenStore
+) -> tuple[OpenStore, RowLeases | None]:
+    """Return how to open a client's state store, and the leases that it renews."""
+    if identity.kcl_table is None:
+        return open_own, None
+    from kinesumer.aws.lease_table import open_borrowed_table
+    from kinesumer.coordination.lease_table_store import FleetMember, open_fleet_store
+
+    member = FleetMember(
+        app=identity.app,
+        client_id=identity.client_id,
+        lease_table=identity.kcl_table,
+        failover_seconds=identity.config.kcl_failover_seconds,
+        clock=SystemClock(),
+        random=random.Random(),
+    )
+    held = HeldLeases(member.failover_seconds)
+    open_table = partial(open_borrowed_table, loan, member.lease_table)
+    return partial(open_fleet_store, member, held, open_own, open_table), held

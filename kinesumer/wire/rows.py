@@ -59,6 +59,10 @@ MAX_CLIENTS = 1_000_000
 # most leases.
 UNKNOWN_LEASE_MS = 60_000
 
+# An app whose shards are leases of a KCL fleet has a group row of this version, which
+# names the fleet's lease table. Clients that know no such apps refuse the version.
+FLEET_VERSION, KCL_TABLE = 2, "kcl_table"
+
 INDEX = "index-client-key-last-update"
 
 
@@ -274,6 +278,12 @@ def read_leader(row: Row) -> LeaderRow:
 
 def read_group(row: Row) -> GroupRow:
     """Parse the group's row. Raise CorruptRowError if it is invalid."""
+    if KCL_TABLE in row:
+        table = get(row, KCL_TABLE, str)
+        raise CorruptRowError(
+            f"state store row pk={row.get('pk')!r}: the app's positions are in lease "
+            f"table {table} of a KCL fleet; give kcl_table={table!r}, or --kcl-table"
+        )
     # A later version may store rows that this one would misread.
     count(row, "version", 1, first=1, last=1)
     return GroupRow(
@@ -334,4 +344,5 @@ def read_shard(row: Row) -> ShardRow:
         pause_reason=get(row, "pause_reason", str, ""),
         tip=read_tip(row),
         deaths=read_deaths(row),
+        is_foreign=get(row, "foreign", bool, False),
     )

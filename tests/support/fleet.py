@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import replace
 from random import Random
+from typing import Any
 
+from kinesumer.coordination.connections import Connections, Identity, Ports
+from kinesumer.coordination.lease_renewal import HeldLeases
+from kinesumer.coordination.lease_table_store import FleetMember, LeaseTableStore
 from kinesumer.core.lease_share import fair_share
-from kinesumer.model.rows import Row
+from kinesumer.model.positions import Position
+from kinesumer.model.rows import Row, Value
+from kinesumer.model.streams import Shard, Start
 from kinesumer.ports import Clock, Write, WriteResult
+from kinesumer.testing.simulation.event_loop import VirtualLoop
+from kinesumer.testing.simulation.machine import Machine
 from kinesumer.wire.conditions import holds
+from tests.support.world import APP, ARN, World
 
 FAILOVER_SECONDS = 10.0
+TABLE = "orders-consumer"
+LONG_AGO = -1e9
 
 
 class MemoryLeaseTable:
@@ -20,10 +34,12 @@ class MemoryLeaseTable:
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
         self.scans = 0
-        self.errors: list[Exception] = []  # raised by the next writes
+        self.errors: list[Exception] = []  # raised instead of the next writes
         self.late_errors: list[Exception] = []  # raised after the next writes
+        self.counters: dict[str, list[int]] = {}  # all counters by lease
 
     async def scan(self, *, consistent: bool = False) -> list[Row]:
+        await asyncio.sleep(0.01)
         self.scans += 1
         return deepcopy(list(self.rows.values()))
 
@@ -52,8 +68,19 @@ class MemoryLeaseTable:
         self.rows[key] = after
         return WriteResult(True, deepcopy(after))
 
+    def owners(self) -> dict[str, str]:
+        """Return the owner of each lease that isn't read to its end."""
+        return {
+            key: str(row.get("leaseOwner", ""))
+            for key, row in self.rows.items()
+            if row["checkpoint"] != "SHARD_END"
+        }
 
-def lease_row(shard_id: str, **changes: object) -> Row:
+    def count(self, owner: str) -> int:
+        return list(self.owners().values()).count(owner)
+
+
+def lease_row(shard_id: str, **changes: Value) -> Row:
     """Return a lease as KCL 2 creates it, for the whole range of hash keys."""
     row: Row = {
         "leaseKey": shard_id,
@@ -64,63 +91,181 @@ def lease_row(shard_id: str, **changes: object) -> Row:
         "startingHashKey": "0",
         "endingHashKey": str(2**128 - 1),
     }
-    return row | changes  # type: ignore[operator]
+    return row | changes
+
+
+def lease_of(shard: Shard) -> Row:
+    """Return the lease that KCL 2 creates for a shard."""
+    row = lease_row(
+        shard.shard_id,
+        startingHashKey=str(shard.first_hash),
+        endingHashKey=str(shard.last_hash),
+    )
+    return row | ({"parentShardId": frozenset(shard.parents)} if shard.parents else {})
+
+
+def number(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+class Fleet(World):
+    """A world in which clients are workers of a KCL fleet, beside KCL's workers."""
+
+    def __init__(self, loop: VirtualLoop, shards: int = 8) -> None:
+        super().__init__(loop)
+        self.leases = MemoryLeaseTable()
+        self.workers: list[KclWorker] = []
+        self.kinesis.create_stream("orders", shards)
+        for shard in self.kinesis.source("orders").list_shards_now():
+            self.leases.rows[shard.shard_id] = lease_of(shard)
+        self.put_count = 0
+
+    def ports(self, clock: Clock | None = None, **options: Any) -> Ports:
+        base, used = super().ports(clock, **options), clock or self.clock
+        assert isinstance(used, Machine)
+
+        @asynccontextmanager
+        async def connect(identity: Identity, log: Any) -> AsyncIterator[Connections]:
+            async with base.connect(identity, log) as connections:
+                member = self.member(identity.client_id, used)
+                held = HeldLeases(member.failover_seconds)
+                store = LeaseTableStore(member, held, connections.store, self.leases)
+                # A machine that is killed closes nothing.
+                self.loop.spawn(used, store.keep_renewing())
+                yield replace(connections, store=store, row_leases=held)
+
+        return replace(base, connect=connect)
+
+    def member(self, client_id: str, clock: Clock | None = None) -> FleetMember:
+        return FleetMember(
+            app=APP,
+            client_id=client_id,
+            lease_table=TABLE,
+            failover_seconds=FAILOVER_SECONDS,
+            clock=clock or self.clock,
+            random=Random(1),
+        )
+
+    def store(self, client_id: str = "c1") -> tuple[LeaseTableStore, HeldLeases]:
+        """Return the store of a client that doesn't run."""
+        held = HeldLeases(FAILOVER_SECONDS)
+        member = self.member(client_id)
+        return LeaseTableStore(member, held, self.table, self.leases), held
+
+    def worker(self, name: str) -> KclWorker:
+        """Start a KCL worker on its own machine."""
+        worker = KclWorker(name, self)
+        self.workers.append(worker)
+        return worker
+
+    async def produce(self, seconds: float) -> None:
+        """Put a record into each of eight ranges of hash keys, five times a second."""
+        end = self.clock.now() + seconds
+        while self.clock.now() < end:
+            for part in range(8):
+                self.put(f"r{self.put_count}", hash_key=part * 2**125)
+                self.put_count += 1
+            await asyncio.sleep(0.2)
+
+    def open_shards(self) -> list[str]:
+        """Return the ids of the open shards in the order of their hash keys."""
+        found = self.kinesis.stream("orders").open
+        return [shard.shard_id for shard in sorted(found, key=lambda s: s.first_hash)]
+
+    @property
+    def produced(self) -> set[str]:
+        return {f"r{count}" for count in range(self.put_count)}
 
 
 class KclWorker:
-    """A worker of KCL 2, as its DynamoDBLeaseTaker and DynamoDBLeaseRenewer act.
+    """A worker of KCL 2, as its lease taker, lease renewer and shutdown task act.
 
-    It reads no records. Its renewer runs three times in the failover time, and its
-    taker once in two failover times.
+    Its renewer runs three times in the failover time, and its taker once in two such
+    times. It reads the shards of its leases once a second, and then checkpoints.
     """
 
-    def __init__(
-        self, name: str, table: MemoryLeaseTable, clock: Clock, random: Random
-    ) -> None:
+    def __init__(self, name: str, fleet: Fleet) -> None:
         self.name, self.held = name, dict[str, int]()  # the counters by lease
-        self.losses = 0
-        self._table, self._clock, self._random = table, clock, random
-        self._seen: dict[str, tuple[int, float]] = {}
+        self.seen: list[str] = []
+        self.losses: list[str] = []
+        self._fleet, self._table = fleet, fleet.leases
+        self._random = Random(name)
+        self._known: dict[str, tuple[int, float]] = {}
+        self._renewed_at: dict[str, float] = {}
+        self.machine = fleet.loop.machine(name)
+        for work in (self._take_leases(), self._renew_leases(), self._read_shards()):
+            fleet.loop.spawn(self.machine, work)
 
-    async def run(self) -> None:
-        """Renew and take leases until cancelled."""
-        taken_at = -1e9
+    def kill(self) -> None:
+        self.machine.kill()
+
+    async def _take_leases(self) -> None:
+        while True:
+            self.take()
+            await asyncio.sleep(2 * FAILOVER_SECONDS)
+
+    async def _renew_leases(self) -> None:
         while True:
             self.renew()
-            if self._clock.now() - taken_at >= 2 * FAILOVER_SECONDS:
-                taken_at = self._clock.now()
-                self.take()
             await asyncio.sleep(FAILOVER_SECONDS / 3)
 
+    async def _read_shards(self) -> None:
+        source = self._fleet.kinesis.source("orders")
+        while True:
+            for key in list(self.held):
+                await self._read(source, key)
+            await asyncio.sleep(1.0)
+
+    async def _read(self, source: Any, key: str) -> None:
+        row = self._table.rows[key]
+        parents = row.get("parentShardId", frozenset())
+        assert isinstance(parents, frozenset)
+        leases = [self._table.rows[p] for p in parents if p in self._table.rows]
+        waits = any(lease["checkpoint"] != "SHARD_END" for lease in leases)
+        if row["checkpoint"] == "SHARD_END" or waits:
+            return
+        after: Position | Start = Start.TRIM_HORIZON
+        if row["checkpoint"] != "TRIM_HORIZON":
+            after = Position(str(row["checkpoint"]))
+        page = await source.get_records(await source.get_iterator(key, after), 10_000)
+        for record in page.records:
+            self.seen.append(record.data.decode())
+        if page.records:
+            self.checkpoint(key, page.records[-1].sequence_number)
+        elif page.next_iterator is None:
+            for shard in page.children:
+                self._table.rows.setdefault(shard.shard_id, lease_of(shard))
+            self.checkpoint(key, "SHARD_END")
+
     def renew(self) -> None:
+        now = self._fleet.clock.now()
         for key, counter in list(self.held.items()):
             row = self._table.rows.get(key)
-            if row is None or row["leaseCounter"] != counter:
-                del self.held[key]
-                self.losses += 1
+            is_expired = now - self._renewed_at[key] > FAILOVER_SECONDS
+            if is_expired or row is None or row["leaseCounter"] != counter:
+                self._lose(key)
             else:
-                row["leaseCounter"] = self.held[key] = counter + 1
+                self._write(key, row)
 
-    def checkpoint(self, key: str, number: str, sub: int = 0) -> bool:
-        """Store a checkpoint; return whether the worker still had the lease."""
-        row = self._table.rows[key]
-        if row["leaseCounter"] != self.held.get(key):
-            return False
-        row["leaseCounter"] = self.held[key] = self.held[key] + 1
-        row["checkpoint"], row["checkpointSubSequenceNumber"] = number, sub
+    def checkpoint(self, key: str, sequence_number: str, sub: int = 0) -> None:
+        """Store a checkpoint if the worker still has the lease."""
+        row = self._table.rows.get(key)
+        if row is None or row["leaseCounter"] != self.held.get(key):
+            self._lose(key)
+            return
+        row["checkpoint"], row["checkpointSubSequenceNumber"] = sequence_number, sub
         row["ownerSwitchesSinceCheckpoint"] = 0
-        return True
+        self._write(key, row)
 
     def take(self) -> None:
-        now, free, counts = self._clock.now(), [], {self.name: 0}
+        now, free, counts = self._fleet.clock.now(), [], {self.name: 0}
         for key, row in self._table.rows.items():
-            counter, owner = row["leaseCounter"], row.get("leaseOwner")
-            assert isinstance(counter, int)
-            if key not in self._seen or self._seen[key][0] != counter:
-                since = now if owner or key in self._seen else -1e9
-                self._seen[key] = counter, since
-            expired = now - self._seen[key][1] > FAILOVER_SECONDS
-            if owner is None or expired:
+            counter, owner = number(row["leaseCounter"]), row.get("leaseOwner")
+            if key not in self._known or self._known[key][0] != counter:
+                since = now if owner or key in self._known else LONG_AGO
+                self._known[key] = counter, since
+            if owner is None or now - self._known[key][1] > FAILOVER_SECONDS:
                 free.append(key)
             else:
                 counts[str(owner)] = counts.get(str(owner), 0) + 1
@@ -141,8 +286,17 @@ class KclWorker:
 
     def _take(self, key: str) -> None:
         row = self._table.rows[key]
-        counter = row["leaseCounter"]
-        assert isinstance(counter, int)
-        row["leaseOwner"], row["leaseCounter"] = self.name, counter + 1
+        row["leaseOwner"] = self.name
         row.pop("checkpointOwner", None)
-        self.held[key] = counter + 1
+        self._write(key, row)
+
+    def _write(self, key: str, row: Row) -> None:
+        row["leaseCounter"] = self.held[key] = number(row["leaseCounter"]) + 1
+        self._renewed_at[key] = self._fleet.clock.now()
+
+    def _lose(self, key: str) -> None:
+        if self.held.pop(key, None) is not None:
+            self.losses.append(key)
+
+
+__all__ = ["ARN", "Fleet", "KclWorker", "MemoryLeaseTable", "lease_of", "lease_row"]

@@ -47,6 +47,7 @@ WRONG: dict[Any, dict[str, list[Any]]] = {
         "table": [5, "", HALF],
         "region": [5, HALF],
         "client_id": [5, "", "a#b", HALF, "spark-query"],
+        "kcl_table": [5, "", "a#b", HALF],
         "config": [{"commit": "manual"}, None],
         "stop_signals": ["yes", 1, None],
     },

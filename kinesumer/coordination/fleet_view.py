@@ -1,0 +1,215 @@
+"""What a client sees of the leases of a KCL fleet, and which ones it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from random import Random
+from typing import NamedTuple
+
+from kinesumer.core.lease_share import LeaseUse, leases_to_take
+from kinesumer.errors import ConfigurationError
+from kinesumer.model.rows import Key, Row
+from kinesumer.model.streams import stream_name
+from kinesumer.wire import kcl_shards, rows
+from kinesumer.wire.kcl_leases import (
+    ENTITY_TYPE,
+    KEY,
+    SHARD_END,
+    StreamId,
+    is_lease,
+    read_lease,
+)
+
+# A worker takes no more leases of other workers at a time, as KCL's by default.
+MAX_STEALS = 1
+
+
+class SeenLease(NamedTuple):
+    """A lease as last read."""
+
+    row: Row
+    stream: StreamId | None
+    shard_id: str
+    counter: int
+    worker: str  # the worker that has the lease, or had it; "" for nobody
+    since: float  # when this client first saw this counter and this worker
+    read_at: float
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the shard was read to its end."""
+        return self.row.get("checkpoint") == SHARD_END
+
+
+class FleetView:
+    """The leases of a table, as one client has last read them."""
+
+    def __init__(
+        self, app: str, client_id: str, failover_seconds: float, random: Random
+    ) -> None:
+        self.leases: dict[str, SeenLease] = {}
+        self.has_types = False  # whether rows have types, as in KCL 3
+        self._app, self._client_id = app, client_id
+        self._failover_seconds = failover_seconds
+        self._random = random
+        self._order: dict[str, float] = {}
+        # The leases that this client may claim although a worker has them or had them,
+        # each with its counter; and those among them that a worker still renews.
+        self._offers: dict[str, tuple[int, str]] = {}
+        self._steals: set[str] = set()
+        # The leases without an owner that are left to other workers.
+        self._left: set[str] = set()
+
+    # --- what was read --------------------------------------------------------------
+
+    def observe(self, row: Row, now: float) -> SeenLease:
+        """Record a lease that was read, and return it, or a newer one seen before.
+
+        Raise ConfigurationError if the row isn't a lease.
+        """
+        lease, worker = read_lease(row), kcl_shards.holder_of(row)
+        before = self.leases.get(lease.key)
+        since = now
+        if before is not None:
+            if before.counter > lease.counter:
+                return before
+            if (before.counter, before.worker) == (lease.counter, worker):
+                since = before.since
+        seen = SeenLease(
+            row, lease.stream, lease.shard_id, lease.counter, worker, since, now
+        )
+        self.leases[lease.key] = seen
+        return seen
+
+    def observe_all(self, table: Iterable[Row], began: float, now: float) -> None:
+        """Record a scan of the whole table, which began at ``began``."""
+        found = [row for row in table if is_lease(row)]
+        self.has_types = self.has_types or any(ENTITY_TYPE in row for row in found)
+        for row in found:
+            self.observe(row, now)
+        keys = {row[KEY] for row in found}
+        for key, seen in list(self.leases.items()):
+            if key not in keys and seen.read_at < began:
+                del self.leases[key]
+        self._order = {key: self._random.random() for key in self.leases}
+        self._steals.clear()
+
+    def forget(self, key: str) -> None:
+        """Record that a lease doesn't exist any more."""
+        self.leases.pop(key, None)
+
+    # --- streams --------------------------------------------------------------------
+
+    def stream_of(self, arn: str) -> StreamId | None:
+        """Return how the table's keys name a stream; None if it has only one stream.
+
+        Raise ConfigurationError if the table has no leases of the stream.
+        """
+        ids = {seen.stream for seen in self.leases.values()}
+        account, name = arn.split(":")[4], stream_name(arn)
+        matching = [id_ for id_ in ids if id_ and id_[:2] == (account, name)]
+        if len(matching) == 1:
+            return matching[0]
+        if ids == {None}:
+            return None
+        has = "several sets of leases" if matching else "no leases"
+        raise ConfigurationError(
+            f"the KCL fleet's table has {has} of stream {arn}: name streams that the "
+            "fleet consumes, and delete leases that it doesn't use any more"
+        )
+
+    def leases_of(self, arn: str) -> Iterator[SeenLease]:
+        """Return the leases of a stream."""
+        stream = self.stream_of(arn)
+        return (seen for seen in self.leases.values() if seen.stream == stream)
+
+    # --- rows of shards -------------------------------------------------------------
+
+    def key_of(self, arn: str, seen: SeenLease) -> Key | None:
+        """Return the key of a shard's row; None if its lease has no hash keys."""
+        hash_keys = kcl_shards.hash_keys_of(seen.row)
+        if hash_keys is None:
+            return None
+        sk = f"{rows.hash_text(hash_keys[0])}/{seen.shard_id}"
+        return Key(rows.shard_partition(self._app, arn), sk)
+
+    def shard_row(self, key: Key, seen: SeenLease, start: str) -> Row:
+        """Return a shard's row. ``start`` is where the app begins with its stream."""
+        lease_key = str(seen.row[KEY])
+        is_free = self._offers.get(lease_key) == (seen.counter, seen.worker)
+        view = kcl_shards.View(
+            app=self._app,
+            start=start,
+            ready=self._is_ready(seen),
+            is_free=is_free or (not seen.worker and lease_key not in self._left),
+        )
+        hash_keys = kcl_shards.hash_keys_of(seen.row)
+        # Without hash keys, this row only tells whether the shard has ended.
+        last = key.sk.partition("/")[0]
+        if hash_keys is not None:
+            last = rows.hash_text(hash_keys[1])
+        return kcl_shards.shard_values(seen.row, key, last, view)
+
+    def children_of(self, seen: SeenLease) -> set[str]:
+        """Return the ids of a shard's children that have leases."""
+        return {
+            other.shard_id
+            for other in self.leases.values()
+            if other.stream == seen.stream
+            and seen.shard_id in kcl_shards.parents_of(other.row)
+        }
+
+    def _is_ready(self, seen: SeenLease) -> bool:
+        """Return whether the shard's parents have ended, or have no lease any more."""
+        keys = (
+            kcl_shards.lease_key(seen.stream, parent)
+            for parent in kcl_shards.parents_of(seen.row)
+        )
+        return all(key not in self.leases or self.leases[key].ended for key in keys)
+
+    # --- what this client may take --------------------------------------------------
+
+    def offer(self, keys: Collection[str], now: float) -> None:
+        """Decide which leases of a range of shards this client may take.
+
+        ``keys`` are the keys of these leases. Until the next call for them, the rows of
+        the leases that it may take have no owner, and those of all others have one.
+        """
+        uses = [
+            self._use(key, seen, now, in_reach=key in keys)
+            for key, seen in sorted(
+                self.leases.items(), key=lambda item: self._order.get(item[0], 0.0)
+            )
+            if not seen.ended and self._is_ready(seen)
+        ]
+        elsewhere = self._steals.difference(keys)
+        room = MAX_STEALS - len(elsewhere)
+        taken = set(leases_to_take(uses, self._client_id, room))
+        renewed = {use.key for use in uses if not use.is_available}
+        self._steals = elsewhere | (taken & renewed)
+        self._left = self._left.difference(keys)
+        for use in uses:
+            if not use.in_reach:
+                continue
+            if use.key in taken:
+                seen = self.leases[use.key]
+                self._offers[use.key] = seen.counter, seen.worker
+            else:
+                self._offers.pop(use.key, None)
+                self._left.add(use.key)
+
+    def _use(
+        self, key: str, seen: SeenLease, now: float, *, in_reach: bool
+    ) -> LeaseUse:
+        failover, since = self._failover_seconds, seen.since
+        is_ours = kcl_shards.is_held(seen.row, self._app)
+        if seen.worker:
+            since += failover
+        return LeaseUse(
+            key=key,
+            worker=seen.worker,
+            is_foreign=bool(seen.worker) and not is_ours,
+            is_available=(not is_ours and now >= since) or not seen.worker,
+            is_long_available=not is_ours and now >= since + failover,
+            in_reach=in_reach,
+        )
