@@ -14,7 +14,7 @@ from kinesumer.aws.dynamodb_calls import (
     row_of,
 )
 from kinesumer.aws.errors import translated_errors
-from kinesumer.aws.session import Loan
+from kinesumer.aws.session import ClientFactory, Loan
 from kinesumer.errors import ConfigurationError, StoreUnavailableError
 from kinesumer.model.rows import Row
 from kinesumer.ports import Write, WriteResult
@@ -27,6 +27,11 @@ def missing_lease_table(table: str, region: str) -> ConfigurationError:
         f"table {table} doesn't exist in {region}: check the KCL fleet's application "
         "name, which is the name of its lease table, and --region"
     )
+
+
+async def open_table(clients: ClientFactory, table: str) -> DynamoLeaseTable:
+    """Return a lease table. It uses the event loop's shared client."""
+    return DynamoLeaseTable(await clients.open("dynamodb"), table)
 
 
 @asynccontextmanager

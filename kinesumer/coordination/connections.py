@@ -183,7 +183,8 @@ def _store_of(
     if identity.kcl_table is None:
         return open_own, None
     from kinesumer.aws.lease_table import open_borrowed_table
-    from kinesumer.coordination.lease_table_store import FleetMember, open_fleet_store
+    from kinesumer.coordination.fleet_member import FleetMember
+    from kinesumer.coordination.lease_table_store import open_fleet_store
 
     member = FleetMember(
         app=identity.app,

@@ -36,6 +36,11 @@ class SeenLease(NamedTuple):
     read_at: float
 
     @property
+    def is_moved(self) -> bool:
+        """Return whether the shard's row is in the app's own table."""
+        return self.row.get(kcl_shards.MOVED) is True
+
+    @property
     def ended(self) -> bool:
         """Return whether the shard was read to its end."""
         return self.row.get("checkpoint") == SHARD_END
@@ -180,7 +185,7 @@ class FleetView:
             for key, seen in sorted(
                 self.leases.items(), key=lambda item: self._order.get(item[0], 0.0)
             )
-            if not seen.ended and self._is_ready(seen)
+            if not (seen.ended or seen.is_moved) and self._is_ready(seen)
         ]
         elsewhere = self._steals.difference(keys)
         room = MAX_STEALS - len(elsewhere)

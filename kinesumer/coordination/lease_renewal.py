@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kinesumer.coordination.heartbeat import SAFE_LEASE_SHARE
+from kinesumer.model.rows import Value
 from kinesumer.model.streams import ShardKey
 from kinesumer.runtime.failure_log import logger
 
@@ -62,6 +63,11 @@ class HeldLeases:
         self.by_key[key] = lease
         until = lease.written_at + self._safe_seconds
         self._deadlines[lease.shard, lease.epoch] = until
+
+    def move(self, shard: ShardKey, epoch: Value) -> None:
+        """Record that the client owns a shard by a row without a lease of its own."""
+        assert isinstance(epoch, int)
+        self._deadlines[shard, epoch] = math.inf
 
     def release(self, key: str) -> None:
         """Record that the client has given up a lease."""

@@ -10,15 +10,19 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
-from random import Random
+from operator import itemgetter
 
+from kinesumer.coordination.fleet_member import (
+    FleetMember,
+    FleetRows,
+    require_supported,
+)
 from kinesumer.coordination.fleet_view import FleetView, SeenLease
 from kinesumer.coordination.lease_renewal import HeldLease, HeldLeases
-from kinesumer.errors import ConfigurationError, StoreUnavailableError
+from kinesumer.errors import StoreUnavailableError
 from kinesumer.model.rows import Key, Row, Value
 from kinesumer.model.streams import ShardKey
-from kinesumer.ports import Clock, Compare, LeaseTable, StateStore, Write, WriteResult
+from kinesumer.ports import LeaseTable, StateStore, Write, WriteResult
 from kinesumer.runtime.failure_log import logger
 from kinesumer.runtime.tasks import cancel_and_wait, wait_and_clear
 from kinesumer.wire import kcl_shards, rows
@@ -28,18 +32,6 @@ from kinesumer.wire.conditions import applied, holds
 # two such times.
 SCANS = 3
 NEVER = float("-inf")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetMember:
-    """A client, as a worker of a KCL fleet."""
-
-    app: str
-    client_id: str
-    lease_table: str  # the name of the fleet's table
-    failover_seconds: float
-    clock: Clock
-    random: Random
 
 
 @asynccontextmanager
@@ -73,18 +65,15 @@ class LeaseTableStore:
             member.app, member.client_id, member.failover_seconds, member.random
         )
         self._member, self._held = member, held
-        self._table_name = member.lease_table
         self._own, self._table = own, table
         self._now = member.clock.now
         self._prefix = rows.shard_partition(member.app, "")
-        self._own_key = rows.member_key(member.app, member.client_id)
-        self._group_key = rows.group_key(member.app)
+        self._rows = FleetRows(member, held, own, self._require_leases)
         self._scanned_at = NEVER
         self._scanning = asyncio.Lock()
         # Writes to one lease are sent one after the other, since each one requires the
         # counter that the one before has written.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._starts: dict[str, str] = {}  # the starts of streams, by ARN
         self._renew_now = asyncio.Event()
         self.query_not_updated_since = own.query_not_updated_since
 
@@ -98,11 +87,11 @@ class LeaseTableStore:
     async def get(self, key: Key, *, consistent: bool = True) -> Row | None:
         """Return one row, or None."""
         if not key.pk.startswith(self._prefix):
-            row = await self._own.get(key, consistent=consistent)
-            return self._plain_group(row) if key == self._group_key else row
+            return await self._rows.get(key, consistent=consistent)
         await self._fresh()
-        lease_key = self._lease_key(shard := self._shard(key))
-        seen = self._observe(lease_key, await self._table.get(lease_key), shard)
+        seen = await self._read(self._shard(key))
+        if seen is None or seen.is_moved:
+            return await self._own.get(key, consistent=consistent)
         return await self._shard_row(key, seen)
 
     async def query(
@@ -119,17 +108,28 @@ class LeaseTableStore:
             )
         await (self._scan(consistent=True) if consistent else self._fresh())
         arn, keys = pk.removeprefix(self._prefix), dict[str, Key]()
+        moved = set[str]()
         for seen in self.view.leases_of(arn):
             key = self.view.key_of(arn, seen)
-            if key and first <= key.sk and (key.sk <= last or not last):
+            if seen.is_moved:
+                moved.add(seen.shard_id)
+            elif key and first <= key.sk and (key.sk <= last or not last):
                 keys[kcl_shards.lease_key(seen.stream, seen.shard_id)] = key
         if first or last:
             self.view.offer(keys, self._now())
         found = [
             await self._shard_row(key, self.view.leases.get(lease_key))
-            for lease_key, key in sorted(keys.items(), key=lambda item: item[1])
+            for lease_key, key in keys.items()
         ]
-        return [row for row in found if row is not None]
+        stored: list[Row] = []
+        if moved:
+            stored = await self._own.query(
+                pk, first=first, last=last, consistent=consistent
+            )
+        ids = {key.sk.partition("/")[2] for key in keys.values()}
+        # Until a lease is marked as moved, the shard's row in the own table is void.
+        found += [row for row in stored if str(row["sk"]).partition("/")[2] not in ids]
+        return sorted((row for row in found if row is not None), key=itemgetter("sk"))
 
     async def _fresh(self) -> None:
         """Read the leases, unless they were read a short time ago."""
@@ -152,20 +152,20 @@ class LeaseTableStore:
     async def _shard_row(self, key: Key, seen: SeenLease | None) -> Row | None:
         if seen is None:
             return None
-        return self.view.shard_row(key, seen, await self._start_of(key))
-
-    async def _start_of(self, key: Key) -> str:
-        """Return where the app begins with the stream of a shard."""
-        arn = key.pk.removeprefix(self._prefix)
-        if arn not in self._starts:
-            row = await self._own.get(rows.stream_key(self._member.app, arn))
-            if row is None:
-                return "TRIM_HORIZON"
-            self._starts[arn] = str(row.get("start"))
-        return self._starts[arn]
+        start = await self._rows.start_of(self._shard(key).stream_arn)
+        return self.view.shard_row(key, seen, start)
 
     def _shard(self, key: Key) -> ShardKey:
         return ShardKey(key.pk.removeprefix(self._prefix), key.sk.partition("/")[2])
+
+    async def _read(self, shard: ShardKey) -> SeenLease | None:
+        """Read a shard's lease consistently."""
+        lease_key = self._lease_key(shard)
+        return self._observe(lease_key, await self._table.get(lease_key), shard)
+
+    async def _require_leases(self, arn: str) -> None:
+        await self._fresh()
+        self.view.stream_of(arn)  # raises an error if there are none
 
     def _lease_key(self, shard: ShardKey) -> str:
         stream = self.view.stream_of(shard.stream_arn)
@@ -179,16 +179,22 @@ class LeaseTableStore:
         Raise ConfigurationError for an operator's change that leases can't store.
         """
         is_shard = write.key.pk.startswith(self._prefix)
-        _require_supported(write, is_shard=is_shard)
-        if write.key == self._group_key:
-            return await self._write_group(write)
+        require_supported(write, is_shard=is_shard)
         if not is_shard:
-            return await self._write_own(write)
+            return await self._rows.write(write)
         await self._fresh()
         shard = self._shard(write.key)
         lease_key = self._lease_key(shard)
         async with self._locks[lease_key]:
             return await self._write_shard(write, lease_key, shard)
+
+    async def _write_moved(self, write: Write, shard: ShardKey) -> WriteResult:
+        """Apply a write to a shard whose row is in the app's own table."""
+        written = await self._own.write(write)
+        row = written.row
+        if row and row.get("owner_id") == self._member.client_id:
+            self._held.move(shard, row["epoch"])
+        return written
 
     async def _write_shard(
         self, write: Write, lease_key: str, shard: ShardKey
@@ -196,14 +202,17 @@ class LeaseTableStore:
         seen, is_fresh = self.view.leases.get(lease_key), False
         if seen is not None and "last_hash" in write.set:
             seen = await self._with_hash_keys(write, lease_key, seen, shard)
+        if seen is None and await self._is_in_own_table(write, shard):
+            return await self._write_moved(write, shard)
         while True:
+            if seen is not None and seen.is_moved:
+                return await self._write_moved(write, shard)
             before = await self._shard_row(write.key, seen)
             if not holds(write.condition, before):
                 if is_fresh:
                     return WriteResult(False, before)
                 # The condition may hold for a newer lease than the one seen last.
-                row = await self._table.get(lease_key)
-                seen = self._observe(lease_key, row, shard)
+                seen = await self._read(shard)
                 is_fresh = True
                 continue
             after = applied(write, before)
@@ -217,6 +226,18 @@ class LeaseTableStore:
             seen, is_fresh = self._observe(lease_key, written.row, shard), True
             if written.applied:
                 return WriteResult(True, await self._shard_row(write.key, seen))
+
+    async def _is_in_own_table(self, write: Write, shard: ShardKey) -> bool:
+        """Return whether a shard without a lease has, or gets, a row in the own table.
+
+        So it is for the children of shards whose rows are there.
+        """
+        if "last_hash" not in write.set:
+            return await self._read(shard) is None
+        parents = write.set.get("parents", frozenset())
+        assert isinstance(parents, frozenset)
+        found = [await self._read(shard._replace(shard_id=name)) for name in parents]
+        return any(seen is not None and seen.is_moved for seen in found)
 
     async def _with_hash_keys(
         self, write: Write, lease_key: str, seen: SeenLease, shard: ShardKey
@@ -259,43 +280,6 @@ class LeaseTableStore:
         assert isinstance(epoch, int)
         self._held.hold(lease_key, HeldLease(shard, session, epoch, sent_at))
 
-    async def _write_own(self, write: Write) -> WriteResult:
-        app, sent_at = self._member.app, self._now()
-        arn = write.key.sk.removeprefix(rows.STREAM_PREFIX)
-        if write.key == rows.stream_key(app, arn) and "start" in write.set:
-            await self._fresh()
-            self.view.stream_of(arn)  # raises an error if the fleet has no such stream
-            # The leases are the rows of the stream's first shards.
-            write = write._replace(set={**write.set, "baseline": True})
-        written = await self._own.write(write)
-        row = written.row
-        if write.key == self._own_key and written.applied and row and "beat" in row:
-            lease_ms = row.get("lease_ms")
-            seconds = lease_ms / 1000 if isinstance(lease_ms, int) else 0.0
-            self._held.note_beat(str(row.get("session")), sent_at, seconds)
-        return written
-
-    async def _write_group(self, write: Write) -> WriteResult:
-        if "group_id" in write.set:  # it creates the group
-            values = {**write.set, "version": rows.FLEET_VERSION}
-            values[rows.KCL_TABLE] = self._table_name
-            write = write._replace(set=values)
-        is_applied, row = await self._own.write(write)
-        return WriteResult(is_applied, self._plain_group(row))
-
-    def _plain_group(self, row: Row | None) -> Row | None:
-        """Return the group's row as of an app with its own positions."""
-        if row is None:
-            return None
-        table, app, name = row.get(rows.KCL_TABLE), self._member.app, self._table_name
-        if table != name:
-            where = "its own table" if table is None else f"lease table {table}"
-            raise ConfigurationError(
-                f"app {app!r} keeps its positions in {where}, not in lease table "
-                f"{name}: start it as before, or choose another app name"
-            )
-        return {k: v for k, v in row.items() if k != rows.KCL_TABLE} | {"version": 1}
-
     # --- leases ---------------------------------------------------------------------
 
     def _observe(
@@ -324,6 +308,9 @@ class LeaseTableStore:
         seen, held = self.view.leases.get(lease_key), self._held.by_key.get(lease_key)
         if seen is None:
             self._held.lose(lease_key, "")
+        elif held is not None and seen.is_moved:
+            self._held.release(lease_key)
+            self._held.move(held.shard, held.epoch)
         elif held is not None and (held.session, held.epoch) != self._claim(seen):
             self._held.lose(lease_key, seen.worker)
 
@@ -362,20 +349,3 @@ class LeaseTableStore:
                 self._observe(lease_key, written.row, held.shard)
                 if written.applied:
                     return
-
-
-def _require_supported(write: Write, *, is_shard: bool) -> None:
-    what = ""
-    prunes = write.condition == Compare("ended", "=", True)
-    seeks = "epoch" in write.set and "claim" in write.remove
-    if write.set.get("paused"):
-        what = "pauses: KCL's workers would read what is paused"
-    elif write.set.get("resetting") or (is_shard and write.delete and not prunes):
-        what = "resets: KCL's workers need the leases"
-    elif is_shard and (write.replace or seeks):
-        what = "seeks or imports: KCL's workers would not notice"
-    if what:
-        raise ConfigurationError(
-            f"an app in the lease table of a KCL fleet can't have {what}; cut the app "
-            "over to its own table first"
-        )

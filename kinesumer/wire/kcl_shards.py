@@ -37,6 +37,9 @@ from kinesumer.wire.writes import as_read
 
 OWN = "kinesumer_"  # begins the name of each attribute that KCL's workers don't know
 APP, SEEN_COUNTER, POSITION = OWN + "app", OWN + "counter", OWN + "position"
+# Marks a lease whose shard has a row in the app's own table, which alone is valid.
+MOVED = OWN + "moved"
+_HIDDEN = (APP, SEEN_COUNTER, POSITION, MOVED)
 # Begins the owner of a shard that a KCL worker has. No session begins so.
 FOREIGN = "kcl:"
 # The sub-sequence number of a position after a whole record. KCL's workers skip all
@@ -105,7 +108,7 @@ def shard_values(row: Row, key: Key, last_hash: str, view: View) -> Row:
     values: Row = {
         name.removeprefix(OWN): value
         for name, value in row.items()
-        if name.startswith(OWN) and name not in (APP, SEEN_COUNTER, POSITION)
+        if name.startswith(OWN) and name not in _HIDDEN
     }
     values |= {"pk": key.pk, "sk": key.sk, "last_hash": last_hash}
     values |= {"ready": view.ready, "ended": lease.checkpoint == SHARD_END}
@@ -154,6 +157,19 @@ def renewal(row: Row) -> Write:
     counter = read_lease(row).counter + 1
     values: dict[str, Value] = {COUNTER: counter, SEEN_COUNTER: counter}
     return Write(Key(str(row["leaseKey"]), ""), unchanged(row), values)
+
+
+def move(row: Row, *, out: bool) -> Write:
+    """Return the write that marks a lease as moved, without an owner, or takes it back.
+
+    After a mark, no renewal and no checkpoint of a former owner applies any more.
+    """
+    values: dict[str, Value] = {COUNTER: read_lease(row).counter + 1}
+    if out:
+        values[MOVED] = True
+    gone = OWNERS if out else (MOVED,)
+    removed = tuple(name for name in gone if name in row)
+    return Write(Key(str(row["leaseKey"]), ""), unchanged(row), values, removed)
 
 
 def change(

@@ -62,6 +62,7 @@ UNKNOWN_LEASE_MS = 60_000
 # An app whose shards are leases of a KCL fleet has a group row of this version, which
 # names the fleet's lease table. Clients that know no such apps refuse the version.
 FLEET_VERSION, KCL_TABLE = 2, "kcl_table"
+CUT_OVER = "kcl_cut_over"  # names that table after the app has left it
 
 INDEX = "index-client-key-last-update"
 

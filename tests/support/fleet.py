@@ -11,8 +11,9 @@ from random import Random
 from typing import Any
 
 from kinesumer.coordination.connections import Connections, Identity, Ports
+from kinesumer.coordination.fleet_member import FleetMember
 from kinesumer.coordination.lease_renewal import HeldLeases
-from kinesumer.coordination.lease_table_store import FleetMember, LeaseTableStore
+from kinesumer.coordination.lease_table_store import LeaseTableStore
 from kinesumer.core.lease_share import fair_share
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import Row, Value
@@ -21,7 +22,7 @@ from kinesumer.ports import Clock, Write, WriteResult
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.machine import Machine
 from kinesumer.wire.conditions import holds
-from tests.support.world import APP, ARN, World
+from tests.support.world import APP, World
 
 FAILOVER_SECONDS = 10.0
 TABLE = "orders-consumer"
@@ -120,9 +121,12 @@ class Fleet(World):
         for shard in self.kinesis.source("orders").list_shards_now():
             self.leases.rows[shard.shard_id] = lease_of(shard)
         self.put_count = 0
+        self.joins = True  # whether new clients have ``kcl_table``
 
     def ports(self, clock: Clock | None = None, **options: Any) -> Ports:
         base, used = super().ports(clock, **options), clock or self.clock
+        if not self.joins:
+            return base
         assert isinstance(used, Machine)
 
         @asynccontextmanager
@@ -297,6 +301,3 @@ class KclWorker:
     def _lose(self, key: str) -> None:
         if self.held.pop(key, None) is not None:
             self.losses.append(key)
-
-
-__all__ = ["ARN", "Fleet", "KclWorker", "MemoryLeaseTable", "lease_of", "lease_row"]

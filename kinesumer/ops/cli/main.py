@@ -48,6 +48,7 @@ COMMANDS = {
     "dlq": ("dlq", "List, show and put back dead letters."),
     "export": ("positions", "Export an app's positions: to a file, or to KCL."),
     "import": ("positions", "Import positions: from a file, or from KCL."),
+    "kcl cut-over": ("kcl", "Move an app out of a KCL fleet's lease table, or back."),
     "local": (
         "kinesumer.testing.embedded_aws.command",
         "Serve Kinesis, DynamoDB and STS on this machine.",

@@ -14,17 +14,17 @@ import kinesumer
 GLOSSARY = Path(__file__).parents[3] / "docs" / "glossary.md"
 MOST_TERMS = 44
 AWS_AND_KAFKA = """
-    access ago approximate arn arrival arrived arrow assigned assignor attempts
-    behind buffer busy bytes change close column concurrency config configuration
-    connection consume consumer corrupt count create created credentials data decode
-    delay denied duration error expired explicit external failed failure fallback
-    fan fatal flush function future horizon id image initial interval invalid json
-    key kind kinesumer label latest leave limit linger listing loss lost max micros
+    access ago approximate arn arrival arrived arrow assigned assignor attempts behind
+    buffer busy bytes change close column concurrency config configuration connection
+    consume consumer corrupt count create created credentials data decode delay denied
+    duration error expired explicit external failed failover failure fallback fan
+    fatal flush function future horizon id image initial interval invalid json kcl key
+    kind kinesumer label latest leave limit linger listing loss lost max micros
     middleware millis min missing name new number old order out owned pandas parse
     partition per polars policy processing producer put read reason rebalance record
     recreated refresh region result resume retries retry retryable revoke role row
-    schema seconds sequence size source stored stream sub table text timeout
-    timestamp traceparent trim type uncommitted unreachable value wait weight
+    schema seconds sequence size source stored stream sub table text timeout timestamp
+    traceparent trim type uncommitted unreachable value wait weight
 """
 # The words by which web frameworks and their tests know the same.
 FRAMEWORKS = """
