@@ -47,6 +47,19 @@ class FleetRows:
         row = await self._own.get(key, consistent=consistent)
         return self._plain_group(row) if key == self._group_key else row
 
+    async def query(
+        self, pk: str, *, first: str, last: str, consistent: bool
+    ) -> list[Row]:
+        """Return rows of a partition: see ``ports.StateStore``."""
+        found = await self._own.query(pk, first=first, last=last, consistent=consistent)
+        if pk != self._group_key.pk:
+            return found
+        plain = (
+            self._plain_group(row) if row["sk"] == self._group_key.sk else row
+            for row in found
+        )
+        return [row for row in plain if row is not None]
+
     async def start_of(self, arn: str) -> str:
         """Return where the app begins with a stream, as a row's text."""
         if arn not in self._starts:

@@ -32,7 +32,7 @@ class SeenLease(NamedTuple):
     shard_id: str
     counter: int
     worker: str  # the worker that has the lease, or had it; "" for nobody
-    since: float  # when this client first saw this counter and this worker
+    since: float  # when this client first saw what the worker wrote last
     read_at: float
 
     @property
@@ -58,6 +58,7 @@ class FleetView:
         self._failover_seconds = failover_seconds
         self._random = random
         self._order: dict[str, float] = {}
+        self._alive_at: dict[str, float] = {}  # when each worker was last seen alive
         # The leases that this client may claim although a worker has them or had them,
         # each with its counter; and those among them that a worker still renews.
         self._offers: dict[str, tuple[int, str]] = {}
@@ -74,17 +75,30 @@ class FleetView:
         """
         lease, worker = read_lease(row), kcl_shards.holder_of(row)
         before = self.leases.get(lease.key)
+        if before is not None and before.counter > lease.counter:
+            return before
         since = now
-        if before is not None:
-            if before.counter > lease.counter:
-                return before
-            if (before.counter, before.worker) == (lease.counter, worker):
+        if before is None or before.worker == worker:
+            if before is not None and before.counter == lease.counter:
                 since = before.since
+            else:
+                self._alive_at[worker] = now
+        elif worker and not self._may_live(worker, now):
+            since = before.since
         seen = SeenLease(
             row, lease.stream, lease.shard_id, lease.counter, worker, since, now
         )
         self.leases[lease.key] = seen
         return seen
+
+    def _may_live(self, worker: str, now: float) -> bool:
+        """Return whether a worker that has got a lease may be alive.
+
+        The leader of KCL 3 believes for a minute that a worker is alive, and may assign
+        leases to a dead one. Only what a worker itself writes shows that it is alive.
+        """
+        seen_at = self._alive_at.setdefault(worker, now)
+        return now - seen_at < self._failover_seconds
 
     def observe_all(self, table: Iterable[Row], began: float, now: float) -> None:
         """Record a scan of the whole table, which began at ``began``."""
@@ -215,6 +229,7 @@ class FleetView:
             worker=seen.worker,
             is_foreign=bool(seen.worker) and not is_ours,
             is_available=(not is_ours and now >= since) or not seen.worker,
-            is_long_available=not is_ours and now >= since + failover,
+            is_due=not is_ours
+            and (now >= since + failover or kcl_shards.is_released(seen.row)),
             in_reach=in_reach,
         )

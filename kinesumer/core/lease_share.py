@@ -3,7 +3,7 @@
 A worker's share of the leases is their number, divided by the number of workers that
 have a lease, and rounded up. Up to this share, a worker takes available leases, or
 steals from a worker that has more. A lease that no worker takes for long is taken at
-once, whatever the share is.
+once, whatever the share is. So is one that a client has released for another client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class LeaseUse(NamedTuple):
     is_foreign: bool  # whether this worker is none of the group's clients
     # Whether the lease has no owner, or wasn't renewed for the failover time.
     is_available: bool
-    is_long_available: bool  # whether the lease has been available for long
+    # Whether the lease is to be taken beyond the share: it has been available for long,
+    # or another client of the group has released it for this one.
+    is_due: bool
     in_reach: bool  # whether the group's plan permits this client to take the lease
 
 
@@ -42,10 +44,10 @@ def leases_to_take(uses: Sequence[LeaseUse], me: str, max_steals: int) -> list[s
         return [use.key for use in available]
     share = fair_share(len(uses), len({*loads, me}))
     needed = share - loads[me]
-    # Those that are long available come first, and may exceed the share.
-    available.sort(key=lambda use: not use.is_long_available)
-    long_available = sum(use.is_long_available for use in available)
-    taken = available[: max(needed, long_available, 0)]
+    # Those that are due come first, and may exceed the share.
+    available.sort(key=lambda use: not use.is_due)
+    due = sum(use.is_due for use in available)
+    taken = available[: max(needed, due, 0)]
     # Like KCL's workers, don't steal while there are leases without an owner.
     if not available and needed > 0:
         taken = _to_steal(uses, loads, share, needed)[:max_steals]

@@ -19,7 +19,15 @@ from kinesumer.ops.group.status import GroupReport, StreamReport
 PREFIX = "kinesumer_group_"
 MEMBER_STATES = ("silent", "degraded", "leaving", "drained", "joining", "up")
 LOAD, CATCH_UP = GOALS = ("load", "catch_up")
-SHARD_STATES = ("owned", "moving", "unowned", "orphaned", "waiting", "ended")
+SHARD_STATES = (
+    "owned",
+    "foreign",
+    "moving",
+    "unowned",
+    "orphaned",
+    "waiting",
+    "ended",
+)
 
 STREAM_LABELS = ("app", "stream", "region", "account")
 
@@ -73,7 +81,8 @@ GAUGES = {
     ),
     **_labelled(
         (*STREAM_LABELS, "state"),
-        shards="Shards by state: owned, moving, unowned, orphaned, waiting or ended.",
+        shards="Shards by state: owned, foreign (by a KCL worker), moving, unowned, "
+        "orphaned, waiting or ended.",
     ),
     **_labelled(
         STREAM_LABELS,

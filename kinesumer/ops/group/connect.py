@@ -127,11 +127,11 @@ async def connect(
     For a caller that ``waits`` for the store, a store that does not answer is no error.
     """
     # Imported here since these modules load slowly and --help doesn't need them.
-    from kinesumer.aws.dynamodb import open_store
     from kinesumer.aws.session import ClientFactory
+    from kinesumer.ops.group.fleet_store import OperatorStore
 
     async with ClientFactory(region=region) as clients:
-        store = await open_store(clients, table)
+        store = OperatorStore(await clients.open("dynamodb"), table, OPERATOR)
         with suppress(*([TransientError] if waits else [])):
             await store.verify()
         yield clients, store

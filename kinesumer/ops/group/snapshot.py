@@ -131,12 +131,14 @@ class Snapshot:
         return self.group is not None and self.group.resetting
 
     def state(self, row: ShardRow) -> str:
-        """Return owned, moving, orphaned, unowned, waiting or ended."""
+        """Return owned, foreign, moving, orphaned, unowned, waiting or ended."""
         if row.ended:
             return "ended"
         if not row.ready:
             return "waiting"
-        if not row.owner:
+        if row.is_foreign and row.owner_id:
+            return "foreign"
+        if not row.owner or row.is_foreign:
             return "unowned"
         if row.owner not in self.sessions:
             return "orphaned"

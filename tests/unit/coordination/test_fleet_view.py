@@ -119,3 +119,33 @@ def test_leases_that_wait_for_their_parents_do_not_count() -> None:
     waiting = lease_row(IDS[1], parentShardId=frozenset({IDS[0]}))
     view = view_of(parent, waiting, *worker_leases("w1", 2, 2))
     assert len(free(view, 0.0)) == 1  # stolen, although a lease has no owner
+
+
+def test_a_lease_that_is_assigned_to_a_dead_worker_stays_available() -> None:
+    table = worker_leases("w1", 0, 2)
+    view = view_of(*table, *worker_leases("w2", 2, 2))
+    renewed = worker_leases("w2", 2, 2, counter=2)
+    view.observe_all([*table, *renewed], 9.0, 9.0)
+    assert free(view, 10.0) == IDS[:2]  # w1 is dead, and the share is two
+    # The leader of KCL 3 gives a lease of another worker to it.
+    assigned = worker_leases("w1", 2, 1, counter=3)
+    other = worker_leases("w2", 3, 1, counter=3)
+    view.observe_all([*table, *assigned, *other], 18.0, 18.0)
+    assert view.leases[IDS[2]].since == 9.0
+    alive = worker_leases("w1", 2, 1, counter=4)
+    view.observe_all([*table, *alive, *other], 19.2, 19.2)
+    assert view.leases[IDS[2]].since == 19.2
+
+
+def test_a_client_takes_what_another_one_has_released_for_it() -> None:
+    released = lease_row(IDS[0], kinesumer_released=4, leaseCounter=4)
+    mine = [
+        row
+        | {"kinesumer_app": APP, "kinesumer_counter": 1, "kinesumer_owner_id": "c1"}
+        | {"kinesumer_owner": "s1"}
+        for row in worker_leases("c1", 1, 3)
+    ]
+    view = view_of(released, *mine, *worker_leases("w1", 4, 2))
+    assert free(view, 0.0) == [IDS[0]]  # beyond its share of three
+    view.observe(released | {"leaseCounter": 5}, 1.0)
+    assert free(view, 1.0) == []

@@ -23,7 +23,7 @@ def uses(text: str, reach: str = "") -> list[LeaseUse]:
             worker=workers.get(letter, letter.lower()),
             is_foreign=letter.lower() in "ab",
             is_available=letter in ".:AB",
-            is_long_available=letter == ":",
+            is_due=letter == ":",
             in_reach=reach[at : at + 1] != "-",
         )
         for at, letter in enumerate(text)

@@ -135,6 +135,9 @@ def test_a_release_removes_the_owner_and_keeps_the_position() -> None:
     assert "leaseOwner" not in row
     found = read(row)
     assert (found.owner, found.position, found.epoch) == ("", Position("49"), 1)
+    assert kcl_shards.is_released(row)
+    assert not kcl_shards.is_released(row | {"leaseCounter": 9})
+    assert not kcl_shards.is_released(claimed(row))
 
 
 def test_an_end_is_shard_end_with_the_children() -> None:

@@ -8,7 +8,7 @@ import { mayBrowse } from "./token.js";
 
 /** The tone of each state. */
 export const TONES = {
-  owned: "good", moving: "warn", unowned: "bad", orphaned: "bad", waiting: null, ended: null, paused: null,
+  owned: "good", foreign: "good", moving: "warn", unowned: "bad", orphaned: "bad", waiting: null, ended: null, paused: null,
 };
 
 /** Return a shard in one sentence. */
@@ -26,6 +26,7 @@ export function standing(shard) {
   const planned = shard.planned_owner === null ? "no client" : shown(shard.planned_owner);
   const said = {
     owned: `owned by ${owner}`,
+    foreign: `owned by KCL worker ${owner}`,
     moving: `moving from ${owner} to ${planned}`,
     unowned: shard.planned_owner === null ? "unassigned" : `unassigned, planned for ${planned}`,
     orphaned: `orphaned: its owner ${owner} is dead`,
