@@ -7,6 +7,7 @@ import click
 from kinesumer.aws.lease_table import open_table
 from kinesumer.ops.cli.console import progress
 from kinesumer.ops.cli.options import CommonOptions, FiniteFloat, command
+from kinesumer.ops.group.connect import operator_context
 from kinesumer.ops.migration.kcl_cut_over import CutOver, find_lease_table
 from kinesumer.runtime.text import counted
 
@@ -28,7 +29,8 @@ async def kcl_cut_over(common: CommonOptions, back: bool, look: float) -> None:
     them one by one without --kcl-table. With --back, stop the clients first, and start
     them with --kcl-table, or KCL workers, afterwards.
     """
-    async with common.operate() as (context, clients):
+    async with common.connect() as (clients, store):
+        context = operator_context(common.app, store.own)
         name = await find_lease_table(context, is_back=back)
         where = f"into lease table {name}" if back else f"out of lease table {name}"
         common.confirm(f"Move the positions of app {common.app} {where}?")

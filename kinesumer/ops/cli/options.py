@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.session import ClientFactory
 from kinesumer.config import STATE_STORE, TABLE_VARIABLE
 from kinesumer.errors import ConfigurationError
@@ -25,6 +24,7 @@ from kinesumer.ops.cli.console import print_json, progress
 from kinesumer.ops.cli.record_output import FORMATS
 from kinesumer.ops.group import connect
 from kinesumer.ops.group.connect import operator_context
+from kinesumer.ops.group.fleet_store import OperatorStore
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import MAX_NAMED, abbreviate, escape_unprintable
 
@@ -162,7 +162,7 @@ class CommonOptions:
     @asynccontextmanager
     async def connect(
         self, *, waits: bool = False
-    ) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
+    ) -> AsyncIterator[tuple[ClientFactory, OperatorStore]]:
         """Open AWS clients and the verified state store, as ``connect.connect()``."""
         async with AsyncExitStack() as stack:
             with progress("connecting"):

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.startup_checks import find_live_members, read_all_liveness
 from kinesumer.coordination.state_store import PacedStore
@@ -23,6 +22,7 @@ from kinesumer.errors import (
 from kinesumer.model.rows import LivenessRow
 from kinesumer.model.streams import Stream, stream_name
 from kinesumer.model.validation import validate_name
+from kinesumer.ops.group.fleet_store import OperatorStore
 from kinesumer.ports import StateStore
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
@@ -121,15 +121,11 @@ def _require_named(
 @asynccontextmanager
 async def connect(
     table: str, region: str | None, *, waits: bool = False
-) -> AsyncIterator[tuple[ClientFactory, DynamoStateStore]]:
+) -> AsyncIterator[tuple[ClientFactory, OperatorStore]]:
     """Open and verify the state store; also yield the factory of AWS clients.
 
     For a caller that ``waits`` for the store, a store that does not answer is no error.
     """
-    # Imported here since these modules load slowly and --help doesn't need them.
-    from kinesumer.aws.session import ClientFactory
-    from kinesumer.ops.group.fleet_store import OperatorStore
-
     async with ClientFactory(region=region) as clients:
         store = OperatorStore(await clients.open("dynamodb"), table, OPERATOR)
         with suppress(*([TransientError] if waits else [])):

@@ -29,7 +29,8 @@ class OperatorStore(DynamoStateStore):
         """``operator`` is the client id of the command."""
         super().__init__(opened, table)
         self._opened, self._operator = opened, operator
-        self._own = DynamoStateStore(opened, table)
+        # The table itself, without the leases.
+        self.own: DynamoStateStore = DynamoStateStore(opened, table)
         # For each app, its store, the lease table, and when this was looked up.
         self._known: dict[str, tuple[StateStore, str, float]] = {}
 
@@ -56,15 +57,15 @@ class OperatorStore(DynamoStateStore):
         """Return the store of the app that a partition belongs to."""
         kind, _, rest = pk.partition("#")
         if kind not in ("shard", "group"):
-            return self._own
+            return self.own
         app, now = rest.partition("#")[0], time.monotonic()
-        store, name, looked_at = self._known.get(app, (self._own, "", -LOOK_SECONDS))
+        store, name, looked_at = self._known.get(app, (self.own, "", -LOOK_SECONDS))
         if now - looked_at < LOOK_SECONDS:
             return store
-        group = await self._own.get(rows.group_key(app)) or {}
+        group = await self.own.get(rows.group_key(app)) or {}
         table = str(group.get(rows.KCL_TABLE, ""))
         if table != name:
-            store = self._fleet(app, table) if table else self._own
+            store = self._fleet(app, table) if table else self.own
         self._known[app] = store, table, now
         return store
 
@@ -79,5 +80,5 @@ class OperatorStore(DynamoStateStore):
         )
         leases = DynamoLeaseTable(self._opened, table)
         return LeaseTableStore(
-            member, HeldLeases(member.failover_seconds), self._own, leases
+            member, HeldLeases(member.failover_seconds), self.own, leases
         )

@@ -17,6 +17,7 @@ POLICIES = (
     "fan-out-operator",
     "fan-out-register",
     "init",
+    "kcl-fleet",
     "kcl-migration",
     "operator",
     "producer",
