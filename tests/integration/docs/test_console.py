@@ -85,6 +85,7 @@ NOT_RUN = {
     "export kcl": "needs a lease table of the KCL",
     "fan-out deregister": "needs a registered consumer",
     "import kcl": "needs a lease table of the KCL",
+    "kcl cut-over": "needs an app in a KCL fleet; test_kcl.py runs it",
     "lag": "watches for ten seconds; test_status.py runs it",
     "local": "goes on until a signal; test_programs.py runs it",
     "run": "goes on until a signal; test_run.py runs it",

@@ -141,7 +141,7 @@ def test_the_guides_name_every_command_and_no_other() -> None:
     """The list of commands, made from the help texts, doesn't count as a guide."""
     for file in (*DOCS, ROOT / "README.md", ROOT / "observability" / "alerts.yaml"):
         named = set(re.findall(r"(?:\$ |`)kinesumer ([a-z][a-z-]*)", file.read_text()))
-        assert named <= COMMANDS.keys(), file
+        assert named <= {name.split()[0] for name in COMMANDS}, file
     guides = " ".join(text for name, text in TEXTS.items() if name != "commands.md")
     assert [name for name in COMMANDS if f"kinesumer {name}" not in guides] == []
 

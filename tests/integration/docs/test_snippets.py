@@ -50,6 +50,7 @@ def test_pages_show_every_line_that_their_programs_need() -> None:
 
 # Parts of blocks that do not run here, and the reason. They are compiled all the same.
 NOT_RUN = {
+    ("docs/kcl-fleets.md", "kcl_table="): "needs a KCL fleet",
     ("docs/monitoring.md", "PrometheusMetricReader"): "needs another package",
     ("docs/session.md", "AioSession(profile="): "needs another package",
 }
