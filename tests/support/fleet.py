@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -37,7 +37,9 @@ class MemoryLeaseTable:
         self.scans = 0
         self.errors: list[Exception] = []  # raised instead of the next writes
         self.late_errors: list[Exception] = []  # raised after the next writes
-        self.counters: dict[str, list[int]] = {}  # all counters by lease
+        # When each worker lost a lease; None while it has it.
+        self.lost_at: dict[tuple[str, str], float | None] = {}
+        self.now: Callable[[], float] = float
 
     async def scan(self, *, consistent: bool = False) -> list[Row]:
         await asyncio.sleep(0.01)
@@ -66,8 +68,23 @@ class MemoryLeaseTable:
         after = {"leaseKey": key, **(before or {}), **write.set}
         for name in write.remove:
             after.pop(name, None)
-        self.rows[key] = after
+        self.store(key, after)
         return WriteResult(True, deepcopy(after))
+
+    def store(self, key: str, after: Row) -> None:
+        """Store a row. Check that a lease only goes forward."""
+        before = self.rows.get(key)
+        self.rows[key] = after
+        if before is None or before is after:
+            return
+        assert number(after["leaseCounter"]) > number(before["leaseCounter"])
+        assert place_of(after) >= place_of(before), (before, after)
+        epochs = [number(row.get("kinesumer_epoch", 0)) for row in (before, after)]
+        assert epochs[0] <= epochs[1]
+        old, new = (str(row.get("leaseOwner", "")) for row in (before, after))
+        if old != new:
+            self.lost_at[key, old] = self.now()
+            self.lost_at[key, new] = None
 
     def owners(self) -> dict[str, str]:
         """Return the owner of each lease that isn't read to its end."""
@@ -79,6 +96,14 @@ class MemoryLeaseTable:
 
     def count(self, owner: str) -> int:
         return list(self.owners().values()).count(owner)
+
+
+def place_of(row: Row) -> tuple[int, int]:
+    """Return how far a shard was read, as numbers that grow."""
+    checkpoint = str(row["checkpoint"])
+    if checkpoint.isdigit():
+        return int(checkpoint), number(row["checkpointSubSequenceNumber"])
+    return (10**60 if checkpoint == "SHARD_END" else 0), 0
 
 
 def lease_row(shard_id: str, **changes: Value) -> Row:
@@ -116,6 +141,7 @@ class Fleet(World):
     def __init__(self, loop: VirtualLoop, shards: int = 8) -> None:
         super().__init__(loop)
         self.leases = MemoryLeaseTable()
+        self.leases.now = self.clock.now
         self.workers: list[KclWorker] = []
         self.kinesis.create_stream("orders", shards)
         for shard in self.kinesis.source("orders").list_shards_now():
@@ -258,9 +284,11 @@ class KclWorker:
         if row is None or row["leaseCounter"] != self.held.get(key):
             self._lose(key)
             return
-        row["checkpoint"], row["checkpointSubSequenceNumber"] = sequence_number, sub
-        row["ownerSwitchesSinceCheckpoint"] = 0
-        self._write(key, row)
+        values: Row = {
+            "checkpoint": sequence_number,
+            "checkpointSubSequenceNumber": sub,
+        }
+        self._write(key, row | values | {"ownerSwitchesSinceCheckpoint": 0})
 
     def take(self) -> None:
         now, free, counts = self._fleet.clock.now(), [], {self.name: 0}
@@ -289,13 +317,13 @@ class KclWorker:
             self._take(self._random.choice(theirs))
 
     def _take(self, key: str) -> None:
-        row = self._table.rows[key]
-        row["leaseOwner"] = self.name
+        row = self._table.rows[key] | {"leaseOwner": self.name}
         row.pop("checkpointOwner", None)
         self._write(key, row)
 
     def _write(self, key: str, row: Row) -> None:
-        row["leaseCounter"] = self.held[key] = number(row["leaseCounter"]) + 1
+        self.held[key] = number(row["leaseCounter"]) + 1
+        self._table.store(key, row | {"leaseCounter": self.held[key]})
         self._renewed_at[key] = self._fleet.clock.now()
 
     def _lose(self, key: str) -> None:
