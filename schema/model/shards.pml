@@ -68,7 +68,8 @@ typedef Row {
     COUNT position;     /* the checkpoint, as the number of records before it */
     bool ended;
     bool ready;
-    bool paused
+    bool paused;
+    bool claimed        /* the epoch is that of the claim, whose nonce is in the row */
 };
 
 typedef Request {
@@ -127,7 +128,7 @@ inline seek(s, to, waits) {
     :: MISTAKE != 13 -> row[s].epoch++
     :: else
     fi;
-    row[s].position = to; row[s].ended = false;
+    row[s].position = to; row[s].ended = false; row[s].claimed = false;
     if
     :: waits -> row[s].ready = false
     :: else
@@ -146,10 +147,11 @@ inline apply(q) {
         if
         :: ok ->
             assert(!ROW.paused && ROW.epoch == q.epoch);
-            ROW.owner = q.session; ROW.epoch = q.epoch + 1;
+            ROW.owner = q.session; ROW.epoch = q.epoch + 1; ROW.claimed = true;
             q.position = ROW.position
         :: else ->  /* the answer was lost, if the claim's nonce is there */
-            ok = ROW.owner == q.session && ROW.epoch == q.epoch + 1 && !ROW.ended;
+            ok = ROW.owner == q.session && ROW.epoch == q.epoch + 1 && !ROW.ended &&
+                ROW.claimed;
             q.position = ROW.position
         fi
     :: q.kind == READY ->
