@@ -67,7 +67,7 @@ def test_a_killed_client_loses_no_record_and_tasks_of_a_shard_follow_each_other(
     orders: Orders, scheduler: str, kinesumer_aws: EmbeddedAws
 ) -> None:
     most_tasks = 0
-    with Client(scheduler) as client:
+    with Client(scheduler) as client:  # type: ignore[no-untyped-call]
 
         def tasks() -> int:
             nonlocal most_tasks
@@ -108,7 +108,7 @@ def test_a_client_that_has_lost_dask_ends_and_the_next_one_loses_no_record(
         with dask_scheduler(FOLDER, tmp_path / "first.json") as address:
             monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", address)
             process = stack.enter_context(killed_app("dask", "app:app"))
-            with Client(address) as client:
+            with Client(address) as client:  # type: ignore[no-untyped-call]
                 wait_until(lambda: len(client.who_has()) == SHARDS, "tasks wait")
         assert "the handler failed" in ended(process, returncode=1)
     with (
