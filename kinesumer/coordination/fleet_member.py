@@ -127,6 +127,6 @@ def require_supported(write: Write, *, is_shard: bool) -> None:
         what = "seeks or imports: KCL's workers would not notice"
     if what:
         raise ConfigurationError(
-            f"an app in the lease table of a KCL fleet can't have {what}; cut the app "
-            "over to its own table first"
+            f"an app in the lease table of a KCL fleet can't have {what}; when no KCL "
+            "worker is left, run kinesumer kcl cut-over first"
         )

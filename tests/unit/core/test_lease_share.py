@@ -56,6 +56,8 @@ def test_clients_of_the_group_count_as_workers() -> None:
 
 def test_a_lease_that_nobody_takes_for_long_is_taken_beyond_the_share() -> None:
     assert taken("aammm:.") == "5"
+    assert taken("aammmm:") == "6"
+    assert taken("aammmmm::.") == "78"
     assert taken("aa.:") == "32"
 
 
