@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -63,6 +64,13 @@ def scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
+def is_read(aws: EmbeddedAws) -> bool:
+    """Tell whether each shard was read three times: its records have come by then."""
+    entries = aws.journal.latest.copy()
+    reads = Counter(each.shard for each in entries if each.operation == "GetRecords")
+    return len(reads) == SHARDS and min(reads.values()) >= 3
+
+
 def test_a_killed_client_loses_no_record_and_tasks_of_a_shard_follow_each_other(
     orders: Orders, scheduler: str, kinesumer_aws: EmbeddedAws
 ) -> None:
@@ -75,7 +83,7 @@ def test_a_killed_client_loses_no_record_and_tasks_of_a_shard_follow_each_other(
             most_tasks = max(most_tasks, count)
             return count
 
-        def is_stored(wanted: Callable[[], object]) -> bool:
+        def holds(wanted: Callable[[], object]) -> bool:
             tasks()
             return bool(wanted())
 
@@ -84,14 +92,16 @@ def test_a_killed_client_loses_no_record_and_tasks_of_a_shard_follow_each_other(
             # There is no worker yet: a task waits for each shard.
             wait_until(lambda: tasks() == SHARDS, "tasks wait")
             orders.put(30)
+            kinesumer_aws.journal.clear()
+            wait_until(lambda: holds(lambda: is_read(kinesumer_aws)), "reads")
         wait_until(lambda: tasks() == 0, "Dask forgets the tasks of the dead client")
         with dask_worker(scheduler, FOLDER):
             with killed_app("dask", "app:app"):
-                wait_until(lambda: is_stored(orders.stored), "a task is done")
+                wait_until(lambda: holds(orders.stored), "a task is done")
                 orders.put(30)
             orders.put(30)
             with running_app("dask", "app:app"):
-                wait_until(lambda: is_stored(orders.are_stored), "all is stored")
+                wait_until(lambda: holds(orders.are_stored), "all is stored")
                 kinesumer_aws.put("orders", b"no JSON", "bad")
                 wait_until(lambda: None in orders.stored(), "a bad record is stored")
     # So a shard's tasks run in order, and no further batch waits in Dask.
