@@ -47,19 +47,6 @@ class FleetRows:
         row = await self._own.get(key, consistent=consistent)
         return self._plain_group(row) if key == self._group_key else row
 
-    async def query(
-        self, pk: str, *, first: str, last: str, consistent: bool
-    ) -> list[Row]:
-        """Return rows of a partition: see ``ports.StateStore``."""
-        found = await self._own.query(pk, first=first, last=last, consistent=consistent)
-        if pk != self._group_key.pk:
-            return found
-        plain = (
-            self._plain_group(row) if row["sk"] == self._group_key.sk else row
-            for row in found
-        )
-        return [row for row in plain if row is not None]
-
     async def start_of(self, arn: str) -> str:
         """Return where the app begins with a stream, as a row's text."""
         if arn not in self._starts:
@@ -110,8 +97,7 @@ class FleetRows:
                 f"app {member.app!r} keeps its positions in {where}, not in lease "
                 f"table {name}: start it as before, or choose another app name"
             )
-        hidden = (rows.KCL_TABLE, rows.CUT_OVER)
-        return {k: v for k, v in row.items() if k not in hidden} | {"version": 1}
+        return rows.plain_group(row)
 
 
 def require_supported(write: Write, *, is_shard: bool) -> None:

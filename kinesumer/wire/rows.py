@@ -295,6 +295,13 @@ def read_group(row: Row) -> GroupRow:
     )
 
 
+def plain_group(row: Row) -> Row:
+    """Return a group's row as of an app that never was in a KCL fleet."""
+    hidden = (KCL_TABLE, CUT_OVER)
+    plain = {name: value for name, value in row.items() if name not in hidden}
+    return plain | {"version": 1} if len(plain) < len(row) else plain
+
+
 def read_app(row: Row) -> AppRow:
     """Parse an app's row. Raise CorruptRowError if it is invalid."""
     return AppRow(

@@ -43,6 +43,16 @@ class OperatorStore(DynamoStateStore):
         self, pk: str, *, first: str = "", last: str = "", consistent: bool = False
     ) -> list[Row]:
         """Return rows of a partition: see ``ports.StateStore``."""
+        kind, _, app = pk.partition("#")
+        if kind == "group":
+            found = await self.own.query(
+                pk, first=first, last=last, consistent=consistent
+            )
+            # Commands read these rows first, and so need no other call to learn it.
+            groups = [row for row in found if row["sk"] == rows.GROUP_SK]
+            if not first and not last:
+                self._note(app, groups[0] if groups else {})
+            return [rows.plain_group(r) if r in groups else r for r in found]
         store = await self._store_of(pk)
         return await store.query(pk, first=first, last=last, consistent=consistent)
 
@@ -58,15 +68,19 @@ class OperatorStore(DynamoStateStore):
         kind, _, rest = pk.partition("#")
         if kind not in ("shard", "group"):
             return self.own
-        app, now = rest.partition("#")[0], time.monotonic()
-        store, name, looked_at = self._known.get(app, (self.own, "", -LOOK_SECONDS))
-        if now - looked_at < LOOK_SECONDS:
-            return store
-        group = await self.own.get(rows.group_key(app)) or {}
+        app = rest.partition("#")[0]
+        known = self._known.get(app)
+        if known is not None and time.monotonic() - known[2] < LOOK_SECONDS:
+            return known[0]
+        return self._note(app, await self.own.get(rows.group_key(app)) or {})
+
+    def _note(self, app: str, group: Row) -> StateStore:
+        """Record where an app keeps its shards, and return the store of it."""
+        store, name, _ = self._known.get(app, (self.own, "", 0.0))
         table = str(group.get(rows.KCL_TABLE, ""))
         if table != name:
             store = self._fleet(app, table) if table else self.own
-        self._known[app] = store, table, now
+        self._known[app] = store, table, time.monotonic()
         return store
 
     def _fleet(self, app: str, table: str) -> StateStore:

@@ -188,6 +188,19 @@ def test_a_renewal_leaves_the_owner_valid() -> None:
     assert not table.write_now(kcl_shards.renewal(row)).applied
 
 
+def test_a_mark_of_a_move_takes_the_lease_from_its_owner() -> None:
+    row = claimed(lease_row(SHARD_ID))
+    table = MemoryLeaseTable()
+    table.rows[SHARD_ID] = row
+    moved = table.write_now(kcl_shards.move(row, out=True)).row
+    assert moved is not None and moved["kinesumer_moved"] is True
+    assert "leaseOwner" not in moved
+    assert not table.write_now(kcl_shards.renewal(row)).applied
+    back = table.write_now(kcl_shards.move(moved, out=False)).row
+    assert back is not None and "kinesumer_moved" not in back
+    assert back["leaseCounter"] == 3
+
+
 @pytest.mark.parametrize("change", ["leaseCounter", "leaseOwner", "checkpointOwner"])
 def test_a_write_does_not_apply_to_a_lease_that_has_changed(change: str) -> None:
     row = claimed(lease_row(SHARD_ID))

@@ -207,3 +207,13 @@ def test_corrupt_rows_are_returned_beside_the_others() -> None:
     assert values == [GroupRow("g1")]
     assert [sk for sk, _ in errors] == ["odd"]
     assert "attribute group_id" in str(errors[0][1])
+
+
+def test_the_row_of_a_group_in_a_kcl_fleet_can_be_read_only_as_a_plain_one() -> None:
+    plain: Row = {"pk": "group#a", "sk": "group", "group_id": "g", "version": 1}
+    assert rows.plain_group(plain) == plain
+    row = plain | {"version": 2, "kcl_table": "leases"}
+    with pytest.raises(CorruptRowError, match="lease table leases of a KCL fleet"):
+        rows.read_group(row)
+    assert rows.plain_group(row) == plain
+    assert rows.plain_group(plain | {"kcl_cut_over": "leases"}) == plain
