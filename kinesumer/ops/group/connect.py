@@ -22,7 +22,11 @@ from kinesumer.errors import (
 from kinesumer.model.rows import LivenessRow
 from kinesumer.model.streams import Stream, stream_name
 from kinesumer.model.validation import validate_name
-from kinesumer.ops.group.fleet_store import OperatorStore
+from kinesumer.ops.group.fleet_store import (
+    OPERATOR,
+    OperatorStore,
+    open_operator_store,
+)
 from kinesumer.ports import StateStore
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.context import ClientContext
@@ -127,13 +131,12 @@ async def connect(
     For a caller that ``waits`` for the store, a store that does not answer is no error.
     """
     async with ClientFactory(region=region) as clients:
-        store = OperatorStore(await clients.open("dynamodb"), table, OPERATOR)
+        store = await open_operator_store(clients, table)
         with suppress(*([TransientError] if waits else [])):
             await store.verify()
         yield clients, store
 
 
-OPERATOR = "operator"
 # A person waits for a command, so it fails if AWS doesn't answer within this time.
 RETRY_SECONDS = 30.0
 

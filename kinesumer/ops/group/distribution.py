@@ -272,7 +272,7 @@ def of_group(group: status.GroupReport, samples: Samples[float | None]) -> Distr
         )
         for stream in group.streams
         for shard in stream.shards
-        if shard.state not in ("ended", "waiting")
+        if shard.state not in ("ended", "waiting", "foreign")
     ]
     problems = group.unreadable_rows + [
         f"stream {arn}: throughput unknown: {error}"

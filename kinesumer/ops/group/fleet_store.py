@@ -8,6 +8,7 @@ from random import Random
 from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.lease_table import DynamoLeaseTable
+from kinesumer.aws.session import ClientFactory
 from kinesumer.config import Config
 from kinesumer.coordination.fleet_member import FleetMember
 from kinesumer.coordination.lease_renewal import HeldLeases
@@ -20,15 +21,20 @@ from kinesumer.wire import rows
 # A command that runs for long notices after this time that an app has joined a fleet,
 # or has left it.
 LOOK_SECONDS = 10.0
+OPERATOR = "operator"  # the client id of commands
+
+
+async def open_operator_store(clients: ClientFactory, table: str) -> OperatorStore:
+    """Return the state store in a table. It uses the event loop's shared client."""
+    return OperatorStore(await clients.open("dynamodb"), table)
 
 
 class OperatorStore(DynamoStateStore):
     """A state store that finds an app's shards where the app keeps them."""
 
-    def __init__(self, opened: OpenClient, table: str, operator: str) -> None:
-        """``operator`` is the client id of the command."""
+    def __init__(self, opened: OpenClient, table: str) -> None:
         super().__init__(opened, table)
-        self._opened, self._operator = opened, operator
+        self._opened = opened
         # The table itself, without the leases.
         self.own: DynamoStateStore = DynamoStateStore(opened, table)
         # For each app, its store, the lease table, and when this was looked up.
@@ -86,7 +92,7 @@ class OperatorStore(DynamoStateStore):
     def _fleet(self, app: str, table: str) -> StateStore:
         member = FleetMember(
             app=app,
-            client_id=self._operator,
+            client_id=OPERATOR,
             lease_table=table,
             failover_seconds=Config().kcl_failover_seconds,
             clock=SystemClock(),

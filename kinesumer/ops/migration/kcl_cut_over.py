@@ -15,7 +15,8 @@ from kinesumer.coordination.fleet_view import FleetView, SeenLease
 from kinesumer.coordination.store_queries import read_streams
 from kinesumer.errors import ConfigurationError, GroupBusyError, KinesumerError
 from kinesumer.model.rows import Key, Row
-from kinesumer.ops.group.connect import OPERATOR, require_no_clients
+from kinesumer.ops.group.connect import require_no_clients
+from kinesumer.ops.group.fleet_store import OPERATOR
 from kinesumer.ports import AllOf, Compare, LeaseTable, Write
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable

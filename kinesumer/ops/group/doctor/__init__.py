@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kinesumer.aws.account import CallerIdentity, read_caller, read_limits
-from kinesumer.aws.dynamodb import DynamoStateStore, open_store
+from kinesumer.aws.dynamodb import DynamoStateStore
 from kinesumer.aws.session import ClientFactory
 from kinesumer.coordination.startup_checks import live_go_clients
 from kinesumer.core.pacing import IDLE_SECONDS
@@ -34,6 +34,7 @@ from kinesumer.ops.group.doctor.permission_probe import (
     seconds_ahead,
 )
 from kinesumer.ops.group.doctor.streams import observe_consumers
+from kinesumer.ops.group.fleet_store import open_operator_store
 from kinesumer.ops.group.observation import HeartbeatObserver
 from kinesumer.ops.group.problems import Finding
 from kinesumer.ops.group.shard_reads import PacedReader, sample_shards
@@ -107,7 +108,9 @@ async def run_checks(clients: ClientFactory, options: DoctorOptions) -> DoctorRe
     log = ProbeLog()
     caller, ahead = await _read_caller(clients, log)
     limits = await log.attempt("kinesis:DescribeLimits", "*", read_limits(clients))
-    store = await log.attempt("dynamodb", "", open_store(clients, options.table))
+    store = await log.attempt(
+        "dynamodb", "", open_operator_store(clients, options.table)
+    )
     observed, registered = None, None
     if store is not None:
         await probe_table(log, store, options.table)

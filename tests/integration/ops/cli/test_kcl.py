@@ -82,6 +82,8 @@ def test_status_shows_workers_and_changes_that_they_would_not_follow_are_refused
     assert (foreign["state"], foreign["owner"]) == ("foreign", "worker-1")
     assert status["problems"] == []
     assert "foreign" in run("status", "--app=a").stdout
+    assert "have no owner" not in run("distribution", "--app=a").stdout
+    assert run("doctor", "--app=a").exit_code == 0
     for command in (
         ["pause", "--stream=orders"],
         ["seek", "--stream=orders", "--to=TRIM_HORIZON", "--yes"],
