@@ -142,8 +142,8 @@ def test_the_commands_name_the_stream_of_a_table(fleet: Fleet, run: Run) -> None
     fleet.change()
     fleet.start()
     fleet.read_all()
-    shown = run("status", "--app=a")
-    assert "table/customers (000000000000, us-east-1): caught up" in shown.output
+    caught_up = "table/customers (000000000000, us-east-1): caught up"
+    fleet.wait(lambda: caught_up in run("status", "--app=a").output)
     streams = report(run("status", "--app=a", "--json"))["streams"]
     [shards] = [s["shards"] for s in streams if ":dynamodb:" in s["stream_arn"]]
     assert [shard["share"] for shard in shards] == [0.25] * 4
