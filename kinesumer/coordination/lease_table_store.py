@@ -19,12 +19,12 @@ from kinesumer.coordination.fleet_member import (
 )
 from kinesumer.coordination.fleet_view import FleetView, SeenLease
 from kinesumer.coordination.lease_renewal import HeldLease, HeldLeases
-from kinesumer.errors import StoreUnavailableError
+from kinesumer.errors import KinesumerError
 from kinesumer.model.rows import Key, Row, Value
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import LeaseTable, StateStore, Write, WriteResult
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.tasks import cancel_and_wait, wait_and_clear
+from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import kcl_shards, rows
 from kinesumer.wire.conditions import applied, holds
 
@@ -44,11 +44,13 @@ async def open_fleet_store(
     """Open both tables, and renew the leases in ``held`` while they are open."""
     async with open_own() as own, open_table() as table:
         store = LeaseTableStore(member, held, own, table)
-        renewals = asyncio.create_task(store.keep_renewing())
-        try:
-            yield store
-        finally:
-            await cancel_and_wait(renewals)
+        # If the renewals fail, so does the store: its client must not go on without.
+        async with asyncio.TaskGroup() as tasks:
+            renewals = tasks.create_task(store.keep_renewing())
+            try:
+                yield store
+            finally:
+                renewals.cancel()
 
 
 class LeaseTableStore:
@@ -341,7 +343,7 @@ class LeaseTableStore:
                 sent_at = self._now()
                 try:
                     written = await self._table.write(kcl_shards.renewal(seen.row))
-                except StoreUnavailableError as error:
+                except KinesumerError as error:
                     logger.warning("can't renew lease %s: %s", lease_key, error)
                     return
                 if written.applied:

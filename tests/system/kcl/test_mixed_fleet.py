@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kinesumer.testing import EmbeddedAws, background
-from tests.system.kcl.fleet import STREAM, Fleet, jars
+from tests.system.kcl.fleet import FAILOVER_SECONDS, STREAM, Fleet, jars
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -31,6 +31,8 @@ def test_workers_become_clients_and_workers_again_and_no_record_is_lost(
     fleet.worker("w2")
     fleet.until_owned(w1=1, w2=1)
     fleet.client("c1")
+    fleet.until_owned(w1=1, w2=1, c1=1)
+    fleet.pause("c1", 2 * FAILOVER_SECONDS)
     fleet.until_owned(w1=1, w2=1, c1=1)
     fleet.kill("w1")
     fleet.stop("w2")

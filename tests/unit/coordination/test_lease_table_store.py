@@ -11,6 +11,7 @@ import pytest
 from kinesumer.coordination.lease_renewal import HeldLeases
 from kinesumer.coordination.lease_table_store import LeaseTableStore, open_fleet_store
 from kinesumer.errors import (
+    AccessDeniedError,
     ConfigurationError,
     StateStoreMissingError,
     StoreUnavailableError,
@@ -324,7 +325,7 @@ async def test_the_next_renewal_follows_one_that_failed(
     await beat(store)
     mine = await claim(store)
     assert mine is not None
-    world.leases.errors = [StoreUnavailableError("down")]
+    world.leases.errors = [AccessDeniedError("dynamodb:UpdateItem", "table leases")]
     world.leases.late_errors = [StoreUnavailableError("slow")]  # applied without answer
     renewing = asyncio.create_task(store.keep_renewing())
     await asyncio.sleep(6)
