@@ -107,6 +107,8 @@ class LeaseTable(Protocol):
     The key of a ``Write`` is a lease's key and an empty sort key.
     """
 
+    name: str
+
     async def scan(self, *, consistent: bool = False) -> list[Row]:
         """Return all rows."""
 

@@ -47,6 +47,7 @@ class DynamoLeaseTable:
     """A lease table in DynamoDB, without retries. See ``ports.LeaseTable``."""
 
     def __init__(self, opened: OpenClient, table: str) -> None:
+        self.name: str = table
         self._call = TableCalls(opened, table, missing_lease_table)
 
     async def scan(self, *, consistent: bool = False) -> list[Row]:

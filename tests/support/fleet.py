@@ -33,6 +33,7 @@ class MemoryLeaseTable:
     """A ``ports.LeaseTable`` in memory."""
 
     def __init__(self) -> None:
+        self.name: str = TABLE
         self.rows: dict[str, Row] = {}
         self.scans = 0
         self.errors: list[Exception] = []  # raised instead of the next writes

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from kinesumer.aws.dynamodb_calls import attribute_of, row_of
 from kinesumer.aws.streams import decode_shards
 from kinesumer.config import Config
+from kinesumer.model.rows import Row
 from kinesumer.ops.group.connect import operator_context
-from kinesumer.ops.migration.kcl import Item, KclLeaseTable, LeaseWrite
+from kinesumer.ports import Write, WriteResult
 from kinesumer.runtime.context import ClientContext
 from kinesumer.testing.kinesis.shards import Shard as MemoryShard
 from kinesumer.testing.kinesis.shards import StoredRecord
@@ -21,9 +24,11 @@ from kinesumer.testing.kinesis.streams import GrowingNumbers, Stream
 from kinesumer.testing.memory import MemoryKinesis, MemorySource, MemoryStore
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.memory_kinesis import SUBSCRIPTION_LIMITS
+from kinesumer.wire.conditions import holds
 from tests.support.clock import StillClock
 
 HERE = Path(__file__).parent
+Item = dict[str, dict[str, Any]]  # a row in DynamoDB's JSON
 # Streams with their records, and lease tables that KCL 3.5.1 for Java wrote.
 FIXTURE: dict[str, Any] = json.loads((HERE / "kcl-3.5.1.json").read_text())
 VERSIONS: dict[str, Any] = json.loads((HERE / "kcl-versions.json").read_text())
@@ -39,31 +44,39 @@ S0, S1, S2, S3 = (f"shardId-{number:012}" for number in range(4))
 QUICK = Config(heartbeat_interval_seconds=0.1, lease_duration_seconds=1.0)
 
 
-class MemoryLeases(KclLeaseTable):
-    """A lease table in memory. ``before_scan`` may change it between two scans."""
+def rows_of(items: Iterable[Item]) -> list[Row]:
+    """Return items as rows."""
+    return [row_of(item) for item in items]
+
+
+class MemoryLeases:
+    """A lease table in memory, in DynamoDB's JSON.
+
+    ``before_scan`` may change it between two scans.
+    """
 
     def __init__(self, items: list[Item], name: str = "leases") -> None:
-        self.name = name
+        self.name: str = name
         self.rows = {item["leaseKey"]["S"]: deepcopy(item) for item in items}
         self.before_scan: list[Any] = []
 
-    async def scan(self) -> list[Item]:
+    async def scan(self, *, consistent: bool = False) -> list[Row]:
         if self.before_scan:
             self.before_scan.pop(0)()
-        return deepcopy(list(self.rows.values()))
+        return rows_of(self.rows.values())
 
-    async def write(self, write: LeaseWrite) -> bool:
-        row = self.rows.get(write.key)
-        if write.counter is None:
-            if row is None:
-                self.rows[write.key] = {"leaseKey": {"S": write.key}, **write.set}
-            return row is None
-        if row is None or row["leaseCounter"] != {"N": str(write.counter)}:
-            return False
-        row.update(write.set)
+    async def get(self, lease_key: str) -> Row | None:
+        return row_of(self.rows[lease_key]) if lease_key in self.rows else None
+
+    async def write(self, write: Write) -> WriteResult:
+        before = await self.get(write.key.pk)
+        if not holds(write.condition, before):
+            return WriteResult(False, before)
+        row = self.rows.setdefault(write.key.pk, {"leaseKey": {"S": write.key.pk}})
+        row.update({name: attribute_of(value) for name, value in write.set.items()})
         for name in write.remove:
             row.pop(name, None)
-        return True
+        return WriteResult(True, row_of(row))
 
     def beat(self, key: str) -> None:
         row = self.rows[key]

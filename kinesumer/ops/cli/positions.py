@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import click
 
+from kinesumer.aws.lease_table import open_table
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.sources import open_polled_source
 from kinesumer.coordination.store_queries import unknown_app_text
@@ -22,7 +23,6 @@ from kinesumer.ops.group.connect import Roles, require_no_clients
 from kinesumer.ops.group.snapshot import read_snapshot
 from kinesumer.ops.migration import positions
 from kinesumer.ops.migration.import_plan import ImportPlan, Open
-from kinesumer.ops.migration.kcl import open_leases
 from kinesumer.ops.migration.kcl_export import plan_kcl_export
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.files import write_atomically
@@ -174,7 +174,7 @@ async def export_kcl(common: CommonOptions, lease_table: str, look: float) -> No
         if not common.dry_run:
             # Live clients would advance their positions after these were copied.
             await require_no_clients(context)
-        leases = await open_leases(clients, lease_table)
+        leases = await open_table(clients, lease_table)
         with progress("observing the fleet"):
             handover = await plan_kcl_export(
                 context,
@@ -249,7 +249,7 @@ async def import_kcl(
     at = parse_time("--start-at", start_at, now).timestamp() if start_at else None
 
     async def draft(context: ClientContext, clients: ClientFactory) -> ImportPlan:
-        leases = await open_leases(clients, lease_table)
+        leases = await open_table(clients, lease_table)
         return await positions.plan_kcl_import(
             context,
             _stream_opener(clients, roles),

@@ -13,6 +13,7 @@ import click
 from rich.console import RenderableType
 
 from kinesumer.aws.dynamodb import open_store
+from kinesumer.aws.lease_table import open_table
 from kinesumer.errors import ConfigurationError, TransientError
 from kinesumer.model.streams import stream_name
 from kinesumer.model.validation import validate_name
@@ -39,7 +40,7 @@ from kinesumer.ops.group.lag import LagMonitor
 from kinesumer.ops.group.observation import MIN_INTERVAL_SECONDS, check_client
 from kinesumer.ops.group.snapshot import AppSummary, apps_report, read_apps
 from kinesumer.ops.group.status import StatusQuery
-from kinesumer.ops.migration.kcl import distribution_of, open_leases, read_table
+from kinesumer.ops.migration.kcl import distribution_of, read_table
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.runtime.text import escape_unprintable
 
@@ -177,7 +178,7 @@ async def distribution(
     if lease_table is not None:
         async with common.clients() as clients:
             with progress("reading the lease table"):
-                leases = await open_leases(clients, lease_table)
+                leases = await open_table(clients, lease_table)
                 spread = distribution_of(read_table(await leases.scan()))
         about = {"lease_table": lease_table}
     elif app is not None:

@@ -6,22 +6,14 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kinesumer.aws.clients import OpenClient
-from kinesumer.aws.dynamodb_calls import (
-    Attribute,
-    ConditionFailedError,
-    TableCalls,
-    row_of,
-)
-from kinesumer.aws.lease_table import missing_lease_table
-from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import parse_stream_name
 from kinesumer.errors import ConfigurationError, GroupBusyError
+from kinesumer.model.rows import Row
 from kinesumer.ops.group.distribution import Consumer, Distribution, ShardLoad
+from kinesumer.ports import LeaseTable
 from kinesumer.runtime.partitions import partition_of
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire.kcl_leases import (
-    COUNTER,
     ENTITY_TYPE,
     KEY,
     SHARD_END,
@@ -30,67 +22,6 @@ from kinesumer.wire.kcl_leases import (
     is_lease,
     read_lease,
 )
-
-# A row in DynamoDB's JSON. ``Value`` doesn't cover all types of a lease's attributes.
-Item = dict[str, Attribute]
-
-
-# --- the table ------------------------------------------------------------------------
-
-
-class LeaseWrite(NamedTuple):
-    """One change of one lease."""
-
-    key: str
-    set: Mapping[str, Attribute]
-    remove: tuple[str, ...] = ()
-    counter: int | None = None  # the expected counter; None for a new lease
-
-
-async def open_leases(clients: ClientFactory, table: str) -> KclLeaseTable:
-    """Return the lease table. It uses the event loop's shared client."""
-    return KclLeaseTable(await clients.open("dynamodb"), table)
-
-
-class KclLeaseTable:
-    """A lease table with one lease for each shard. Calls aren't retried."""
-
-    def __init__(self, opened: OpenClient, table: str) -> None:
-        self.name = table
-        self._call = TableCalls(opened, table, missing_lease_table)
-
-    async def scan(self) -> list[Item]:
-        """Return all rows. Raise ConfigurationError if the table doesn't exist."""
-        return await self._call.read_items("Scan", {"ConsistentRead": True})
-
-    async def write(self, write: LeaseWrite) -> bool:
-        """Change or create a lease. Return False if another process did so first."""
-        try:
-            if write.counter is None:
-                created = {
-                    "Item": {KEY: {"S": write.key}, **write.set},
-                    "ConditionExpression": f"attribute_not_exists({KEY})",
-                }
-                await self._call("PutItem", created, bool)
-            else:
-                await self._call("UpdateItem", _change(write), bool)
-        except ConditionFailedError:
-            return False
-        return True
-
-
-def _change(write: LeaseWrite) -> dict[str, object]:
-    sets = ", ".join(f"{name} = :{at}" for at, name in enumerate(write.set))
-    removes = f" REMOVE {', '.join(write.remove)}" if write.remove else ""
-    values = {f":{at}": value for at, value in enumerate(write.set.values())}
-    return {
-        "Key": {KEY: {"S": write.key}},
-        "UpdateExpression": f"SET {sets}{removes}",
-        # A KCL worker increases the counter when it renews or takes over a lease.
-        "ConditionExpression": f"{COUNTER} = :seen",
-        "ExpressionAttributeValues": {**values, ":seen": {"N": str(write.counter)}},
-    }
-
 
 # --- rows -----------------------------------------------------------------------------
 
@@ -103,32 +34,23 @@ class Table(NamedTuple):
 
     leases: list[Lease]
     has_types: bool
-    rows: Mapping[str, Mapping[str, object]]
+    rows: Mapping[str, Row]
 
 
-def read_table(items: Sequence[Item]) -> Table:
+def read_table(rows: Sequence[Row]) -> Table:
     """Return the leases of a table. Raise ConfigurationError if it has none."""
-    known = [row_of(item) for item in items]
-    leases = [read_lease(row) for row in known if is_lease(row)]
+    leases = [read_lease(row) for row in rows if is_lease(row)]
     if not leases:
         raise ConfigurationError("the table has no leases: name a KCL fleet's table")
-    rows = {
-        str(row.get(KEY, "")): {
-            # Sets are sorted, since DynamoDB may return them in any order.
-            name: sorted(value["SS"]) if "SS" in value else value
-            for name, value in item.items()
-        }
-        for row, item in zip(known, items, strict=True)
-    }
-    has_types = any(ENTITY_TYPE in row for row in known)
-    return Table(sorted(leases), has_types, rows)
+    has_types = any(ENTITY_TYPE in row for row in rows)
+    return Table(sorted(leases), has_types, {str(row.get(KEY)): row for row in rows})
 
 
 # --- workers --------------------------------------------------------------------------
 
 
 async def read_fleet(
-    leases: KclLeaseTable,
+    leases: LeaseTable,
     named: Sequence[str],
     region: str | None,
     watch_seconds: float,
@@ -138,7 +60,7 @@ async def read_fleet(
     ``streams_to_open`` says what the keys and ``named`` are. Raise GroupBusyError if
     the table changes within ``watch_seconds``.
     """
-    first = read_table(await leases.scan())
+    first = read_table(await leases.scan(consistent=True))
     opened = streams_to_open(first, named, region)
     table = await require_no_workers(leases, first, watch_seconds)
     found = by_stream(table.leases)
@@ -146,7 +68,7 @@ async def read_fleet(
 
 
 async def require_no_workers(
-    leases: KclLeaseTable, before: Table, seconds: float = 0.0
+    leases: LeaseTable, before: Table, seconds: float = 0.0
 ) -> Table:
     """Read the table again after some time, and return it.
 
@@ -154,7 +76,7 @@ async def require_no_workers(
     workers run.
     """
     await asyncio.sleep(seconds)
-    now = read_table(await leases.scan())
+    now = read_table(await leases.scan(consistent=True))
     keys = {*before.rows, *now.rows}
     changed = [key for key in keys if before.rows.get(key) != now.rows.get(key)]
     if changed:

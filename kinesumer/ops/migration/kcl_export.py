@@ -9,12 +9,11 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from kinesumer.aws.dynamodb_calls import Attribute
 from kinesumer.coordination.shard_sync import check_identity
 from kinesumer.coordination.store_queries import read_all, read_streams
 from kinesumer.core.lineage import find, is_past_end
 from kinesumer.errors import ConfigurationError, KinesumerError
-from kinesumer.model.rows import ShardRow
+from kinesumer.model.rows import Key, ShardRow, Value
 from kinesumer.model.streams import Shard
 from kinesumer.ops.group.connect import require_no_clients
 from kinesumer.ops.group.shard_reads import PacedReader, ShardSampler
@@ -27,23 +26,25 @@ from kinesumer.ops.migration.import_plan import (
     require_complete,
 )
 from kinesumer.ops.migration.kcl import (
-    KclLeaseTable,
-    LeaseWrite,
     Table,
     read_fleet,
     require_no_workers,
 )
-from kinesumer.ports import StreamSource
+from kinesumer.ports import Compare, LeaseTable, StreamSource, Write
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
+from kinesumer.wire.conditions import applied
 from kinesumer.wire.kcl_leases import (
-    LEASE,
+    COUNTER,
+    KEY,
     OWNERS,
     PENDING,
     SHARD_END,
     Lease,
     StreamId,
 )
+from kinesumer.wire.kcl_shards import new_lease
+from kinesumer.wire.shard_writes import create_shard
 
 
 class Checkpoint(NamedTuple):
@@ -76,7 +77,7 @@ class LeaseChange(NamedTuple):
 
     before: Lease | None
     after: Checkpoint
-    write: LeaseWrite
+    write: Write
 
     @property
     def action(self) -> str:
@@ -101,7 +102,7 @@ class StreamLeases(NamedTuple):
 class ExportPlan(NamedTuple):
     """The planned leases of each stream."""
 
-    table: KclLeaseTable
+    table: LeaseTable
     before: Table
     streams: list[StreamLeases]
 
@@ -116,19 +117,17 @@ class ExportPlan(NamedTuple):
         for write in writes:
             # The write fails if the lease's counter has changed, as it has if a worker
             # has started meanwhile.
-            if not await self.table.write(write):
+            if not (await self.table.write(write)).applied:
                 raise KinesumerError(
-                    f"lease {write.key} has changed meanwhile: the fleet's workers or "
-                    "others write to the table; stop them, and repeat the export"
+                    f"lease {write.key.pk} has changed meanwhile: the fleet's workers "
+                    "or others write to the table; stop them, and repeat the export"
                 )
-        items = {item["leaseKey"]["S"]: item for item in await self.table.scan()}
+        found = {row[KEY]: row for row in await self.table.scan(consistent=True)}
         for write in writes:
-            item = items.get(write.key, {})
-            # Sets aren't compared, since DynamoDB may return them in another order.
-            expected = {n: value for n, value in write.set.items() if "SS" not in value}
-            if any(item.get(name) != value for name, value in expected.items()):
+            row = found.get(write.key.pk, {})
+            if any(row.get(name) != value for name, value in write.set.items()):
                 raise KinesumerError(
-                    f"lease {write.key} isn't what was written: others write to the "
+                    f"lease {write.key.pk} isn't what was written: others write to the "
                     "table; stop them, and repeat the export"
                 )
         # Check again, since a client that started meanwhile would read the same shards
@@ -155,7 +154,7 @@ class ExportPlan(NamedTuple):
 def _report(change: LeaseChange) -> dict[str, Any]:
     before = change.before
     return {
-        "lease_key": change.write.key,
+        "lease_key": change.write.key.pk,
         "action": change.action,
         "before": before and {"checkpoint": before.checkpoint, "sub": before.sub},
         "after": {"checkpoint": change.after.text, "sub": change.after.sub},
@@ -165,7 +164,7 @@ def _report(change: LeaseChange) -> dict[str, Any]:
 async def plan_kcl_export(
     context: ClientContext,
     open_: Open,
-    table: KclLeaseTable,
+    table: LeaseTable,
     streams: Sequence[str] = (),
     *,
     region: str | None = None,
@@ -283,7 +282,8 @@ def _changed(lease: Lease, after: Checkpoint, children: Collection[str]) -> Leas
     # The counter is incremented, so that a worker that still believes it owns the lease
     # can't renew it.
     values = _checkpoint_values(after, lease.counter + 1, children)
-    write = LeaseWrite(lease.key, values, OWNERS + PENDING, lease.counter)
+    unchanged = Compare(COUNTER, "=", lease.counter)
+    write = Write(Key(lease.key, ""), unchanged, values, OWNERS + PENDING)
     return LeaseChange(lease, after, write)
 
 
@@ -296,30 +296,22 @@ def _created(
     has_types: bool,
 ) -> LeaseChange:
     """Return the write that creates a lease for a shard that has none."""
-    key = shard_id = row.key.shard_id
-    values = _checkpoint_values(after, 0, children) | {
-        "ownerSwitchesSinceCheckpoint": {"N": "0"},
-        "startingHashKey": {"S": str(row.first_hash)},
-        "endingHashKey": {"S": str(row.last_hash)},
-    }
-    if row.parents:
-        values["parentShardId"] = {"SS": sorted(row.parents)}
-    if has_types:
-        values["entityType"] = {"S": LEASE}
-    if stream is not None:
-        values |= {"streamName": {"S": str(stream)}, "shardId": {"S": shard_id}}
-        key = f"{stream}:{shard_id}"
-    return LeaseChange(None, after, LeaseWrite(key, values))
+    created = applied(create_shard("", row._replace(position=None, ended=False)), None)
+    assert created is not None
+    shard_id = row.key.shard_id
+    write = new_lease(created, stream, shard_id, has_types=has_types)
+    values = {**write.set, **_checkpoint_values(after, 0, children)}
+    return LeaseChange(None, after, write._replace(set=values))
 
 
 def _checkpoint_values(
     after: Checkpoint, counter: int, children: Collection[str]
-) -> dict[str, Attribute]:
-    values: dict[str, Attribute] = {
-        "leaseCounter": {"N": str(counter)},
-        "checkpoint": {"S": after.text},
-        "checkpointSubSequenceNumber": {"N": str(after.sub)},
+) -> dict[str, Value]:
+    values: dict[str, Value] = {
+        COUNTER: counter,
+        "checkpoint": after.text,
+        "checkpointSubSequenceNumber": after.sub,
     }
     if after.text == SHARD_END and children:
-        values["childShardIds"] = {"SS": sorted(children)}
+        values["childShardIds"] = frozenset(children)
     return values

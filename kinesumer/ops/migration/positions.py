@@ -23,11 +23,10 @@ from kinesumer.ops.migration.import_plan import (
     position_fields,
 )
 from kinesumer.ops.migration.kcl import (
-    KclLeaseTable,
     read_fleet,
     require_no_workers,
 )
-from kinesumer.ports import StreamSource
+from kinesumer.ports import LeaseTable, StreamSource
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.text import escape_unprintable
 from kinesumer.wire import rows
@@ -217,7 +216,7 @@ async def plan_file_import(
 async def plan_kcl_import(
     context: ClientContext,
     open_: Open,
-    table: KclLeaseTable,
+    table: LeaseTable,
     streams: Sequence[str] = (),
     *,
     region: str | None = None,

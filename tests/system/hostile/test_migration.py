@@ -25,7 +25,7 @@ from kinesumer.ops.migration.positions import (
 from kinesumer.wire.fields import read_position, read_start
 from kinesumer.wire.rows import start_text
 from kinesumer.wire.shard_writes import position_values
-from tests.support.kcl_fleet import S0, S1, World, leases
+from tests.support.kcl_fleet import S0, S1, World, leases, rows_of
 from tests.support.lease_table import lease
 from tests.support.steps import growth
 from tests.system.hostile.strategies import json_values
@@ -168,7 +168,7 @@ def test_any_lease_table_is_read_or_refused_with_a_message(
     items: list[dict[str, Any]],
 ) -> None:
     try:
-        table = read_table(items)
+        table = read_table(rows_of(items))
     except ConfigurationError:
         return
     for at in (None, 1.0):
@@ -200,6 +200,6 @@ async def test_leases_are_unchanged_if_one_of_them_cannot_be_written(
 def test_the_work_of_reading_leases_is_linear() -> None:
     def work(size: int) -> Any:
         items = [lease(f"shardId-{number:012}", "49") for number in range(size)]
-        return lambda: report(distribution_of(read_table(items)), "prefix")
+        return lambda: report(distribution_of(read_table(rows_of(items))), "prefix")
 
     assert growth(work) < 5

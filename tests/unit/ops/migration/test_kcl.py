@@ -15,7 +15,7 @@ from kinesumer.ops.migration.kcl import read_table
 from kinesumer.ops.migration.kcl_export import Checkpoint, kcl_checkpoint
 from kinesumer.ops.migration.positions import resume_point_of_lease
 from kinesumer.wire.kcl_leases import StreamId
-from tests.support.kcl_fleet import FIXTURE, S0, S1
+from tests.support.kcl_fleet import FIXTURE, S0, S1, rows_of
 
 TWO_HOURS = Start(type="AT_TIMESTAMP", timestamp=7200.0)
 # A lease of KCL 1.x for Java and Python, without types and hash keys.
@@ -30,7 +30,7 @@ KCL_1: dict[str, Any] = {
 
 
 def lease(**changes: dict[str, str]) -> Any:
-    return read_table([KCL_1 | changes]).leases[0]
+    return read_table(rows_of([KCL_1 | changes])).leases[0]
 
 
 def test_a_lease_of_kcl_1_has_shard_counter_checkpoint_and_owner() -> None:
@@ -47,7 +47,7 @@ def test_a_lease_of_many_streams_names_its_stream() -> None:
 
 
 def test_rows_of_other_types_are_ignored() -> None:
-    table = read_table(FIXTURE["tables"]["kclsingle"])
+    table = read_table(rows_of(FIXTURE["tables"]["kclsingle"]))
     assert [lease.shard_id for lease in table.leases] == [S0, S1]
     assert table.has_types
     assert table.leases[0].throughput == 0.001255
@@ -103,7 +103,7 @@ def test_an_invalid_lease_is_an_error_that_names_the_attribute(
 def test_a_table_without_leases_is_an_error() -> None:
     worker = {"leaseKey": {"S": "w"}, "entityType": {"S": "WORKER_METRIC_STATS"}}
     with pytest.raises(ConfigurationError, match="no leases"):
-        read_table([worker])
+        read_table(rows_of([worker]))
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ async def test_a_lease_that_changes_meanwhile_is_not_overwritten() -> None:
     table = leases("kclsingle")
     write = table.write
 
-    async def late(change: Any) -> bool:
+    async def late(change: Any) -> Any:
         table.beat(S1)
         return await write(change)
 
