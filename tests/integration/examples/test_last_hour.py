@@ -41,6 +41,7 @@ def test_a_job_writes_what_arrived_since_its_start_and_the_next_one_goes_on(
     put(kinesumer_aws, 1, 2)
     time.sleep(0.1)  # times of records are in milliseconds
     start = Start.at(datetime.now(UTC))
+    time.sleep(0.1)
     put(kinesumer_aws, 3, 4, 5)
     export = load(PROGRAM).export
     export("exports", "orders", tmp_path, start)
