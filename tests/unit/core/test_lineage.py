@@ -75,6 +75,12 @@ def test_a_listing_is_current_if_it_has_the_newest_row(
     assert lineage.is_current(listing, map(row, rows)) is expected
 
 
+def test_a_listing_of_shards_without_hash_keys_always_counts() -> None:
+    points = [Shard("a", 3, 3), Shard("b", 7, 7)]
+    assert lineage.is_complete(points)
+    assert not lineage.is_complete([*points, LOW])
+
+
 def test_children_open_when_the_parents_read_after_them_have_ended() -> None:
     child, parents = row(MERGED), [row(LOW, ended=True), row(HIGH, ended=True)]
     assert lineage.ready_children([child], parents, ()) == [child]
