@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections import Counter
@@ -12,14 +11,22 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Config, Kinesumer, Record, blocking
+from kinesumer import Kinesumer, Record
 from kinesumer.errors import ConfigurationError
 from kinesumer.ops.history.check import Verdict, check_directories
 from kinesumer.testing import EmbeddedAws
-
-STREAM = "orders"
-RECORDS = 20
-FROM_THE_START: dict[str, Any] = {"start": "TRIM_HORIZON", "until": "now"}
+from tests.support.ways_to_consume import (
+    FROM_THE_START,
+    RECORDS,
+    STREAM,
+    acknowledged,
+    batches,
+    handler,
+    handler_in_threads,
+    in_a_thread,
+    loop,
+    put_numbers,
+)
 
 
 @pytest.fixture
@@ -28,9 +35,7 @@ def aws(
 ) -> EmbeddedAws:
     """Return an AWS with a stream of numbered records. Clients write histories."""
     monkeypatch.setenv("KINESUMER_HISTORY", str(tmp_path / "histories"))
-    kinesumer_aws.create_stream(STREAM, 2)
-    for number in range(RECORDS):
-        kinesumer_aws.put(STREAM, b"%d" % number, f"key-{number % 5}")
+    put_numbers(kinesumer_aws)
     return kinesumer_aws
 
 
@@ -57,21 +62,9 @@ def check(tmp_path: Path) -> Verdict:
 # --- ways to consume ------------------------------------------------------------------
 
 
-async def loop() -> None:
-    async with Kinesumer("app") as client:
-        async for _ in client.consume([STREAM], **FROM_THE_START):
-            pass
-
-
 async def decoded_loop() -> None:
     async with Kinesumer("app") as client:
         async for _ in client.consume([STREAM], decode=int, **FROM_THE_START):
-            pass
-
-
-async def batches() -> None:
-    async with Kinesumer("app") as client:
-        async for _ in client.consume([STREAM], **FROM_THE_START).batches():
             pass
 
 
@@ -80,37 +73,6 @@ async def columns() -> None:
         records = client.consume([STREAM], **FROM_THE_START)
         async for batch in records.batches(columns=True):
             batch.to_arrow()
-
-
-async def acknowledged() -> None:
-    async with Kinesumer("app", config=Config(commit="manual")) as client:
-        async for record in client.consume([STREAM], **FROM_THE_START):
-            client.ack(record)
-
-
-async def handler() -> None:
-    async def handle(record: Record) -> None:
-        await asyncio.sleep(0)
-
-    async with Kinesumer("app") as client:
-        await client.run([STREAM], handle, **FROM_THE_START)
-
-
-async def handler_in_threads() -> None:
-    def handle(record: Record) -> None:
-        pass
-
-    async with Kinesumer("app") as client:
-        await client.run([STREAM], handle, concurrency=3, **FROM_THE_START)
-
-
-async def in_a_thread() -> None:
-    def consume() -> None:
-        with blocking.Kinesumer("app") as client:
-            for _ in client.consume([STREAM], **FROM_THE_START):
-                pass
-
-    await asyncio.to_thread(consume)
 
 
 WAYS: dict[str, tuple[Callable[[], Coroutine[Any, Any, None]], bool]] = {

@@ -14,17 +14,25 @@ from typing import Any
 
 import pytest
 
-from kinesumer import Config, Kinesumer, Record, Stream, blocking
+from kinesumer import Kinesumer, Record, Stream
 from kinesumer.ops.history.check import check_directories
 from kinesumer.testing import EmbeddedAws
 from kinesumer.testing.simulation.replay.run import ReplayOutcome, replay
 from kinesumer.testing.simulation.replay.writes import REPEATED, kind_of, text_of
 from kinesumer.wire.put_records import Entry, aggregate
 from tests.support.clock import PATIENCE_SECONDS
-
-STREAM = "orders"
-RECORDS = 20
-FROM_THE_START: dict[str, Any] = {"start": "TRIM_HORIZON", "until": "now"}
+from tests.support.ways_to_consume import (
+    FROM_THE_START,
+    RECORDS,
+    STREAM,
+    acknowledged,
+    batches,
+    handler,
+    handler_in_threads,
+    in_a_thread,
+    loop,
+    put_numbers,
+)
 
 
 @pytest.fixture
@@ -38,9 +46,7 @@ def file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.fixture
 def aws(kinesumer_aws: EmbeddedAws) -> EmbeddedAws:
     """Return an AWS with a stream of numbered records."""
-    kinesumer_aws.create_stream(STREAM, 2)
-    for number in range(RECORDS):
-        kinesumer_aws.put(STREAM, b"%d" % number, f"key-{number % 5}")
+    put_numbers(kinesumer_aws)
     return kinesumer_aws
 
 
@@ -74,18 +80,6 @@ def written_decisions(history: Path) -> list[str]:
 # --- ways to consume ------------------------------------------------------------------
 
 
-async def loop() -> None:
-    async with Kinesumer("app") as client:
-        async for _ in client.consume([STREAM], **FROM_THE_START):
-            pass
-
-
-async def batches() -> None:
-    async with Kinesumer("app") as client:
-        async for _ in client.consume([STREAM], **FROM_THE_START).batches():
-            pass
-
-
 async def two_loops() -> None:
     async with Kinesumer("app") as client:
         records = client.consume([STREAM], **FROM_THE_START)
@@ -93,37 +87,6 @@ async def two_loops() -> None:
             break
         async for _ in records.batches():
             pass
-
-
-async def acknowledged() -> None:
-    async with Kinesumer("app", config=Config(commit="manual")) as client:
-        async for record in client.consume([STREAM], **FROM_THE_START):
-            client.ack(record)
-
-
-async def handler() -> None:
-    async def handle(record: Record) -> None:
-        await asyncio.sleep(0)
-
-    async with Kinesumer("app") as client:
-        await client.run([STREAM], handle, **FROM_THE_START)
-
-
-async def handler_in_threads() -> None:
-    def handle(record: Record) -> None:
-        pass
-
-    async with Kinesumer("app") as client:
-        await client.run([STREAM], handle, concurrency=3, **FROM_THE_START)
-
-
-async def in_a_thread() -> None:
-    def consume() -> None:
-        with blocking.Kinesumer("app") as client:
-            for _ in client.consume([STREAM], **FROM_THE_START):
-                pass
-
-    await asyncio.to_thread(consume)
 
 
 async def leaving(stream: Stream | str = STREAM) -> None:
