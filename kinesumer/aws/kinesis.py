@@ -48,7 +48,6 @@ from kinesumer.aws.streams import (
     time_of,
 )
 from kinesumer.errors import (
-    ConfigurationError,
     FatalError,
     KinesumerError,
     SlowAnswerError,
@@ -77,15 +76,8 @@ DESCRIBE, LIST = "DescribeStreamSummary", "ListShards"
 async def open_source(clients: ClientFactory, stream: Stream) -> KinesisSource:
     """Return the source of a stream, in its region and with its role."""
     named = parse_stream_name(stream.name)
-    if stream.region and named.region and stream.region != named.region:
-        raise ConfigurationError(
-            f"stream {stream.name} is in {named.region}, not in {stream.region}: "
-            "correct the region or the ARN"
-        )
-    role = None
-    if stream.role_arn is not None:
-        role = clients.role(stream.role_arn, stream.external_id, stream.session_name)
-    opened = await clients.open_kinesis(named.region or stream.region, role)
+    region, role = clients.access(stream, named.region)
+    opened = await clients.open_kinesis(region, role)
     return KinesisSource(opened, named)
 
 

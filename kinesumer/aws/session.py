@@ -28,6 +28,7 @@ from kinesumer.aws.key_trouble import KeyTrouble
 from kinesumer.aws.roles import Role, RoleKeys
 from kinesumer.config import MAX_CONNECTIONS
 from kinesumer.errors import ConfigurationError, KinesumerError
+from kinesumer.model.streams import Stream
 
 if TYPE_CHECKING:
     from aiobotocore.session import AioSession
@@ -146,6 +147,24 @@ class ClientFactory:
             )
         name = session_name or role_session_name(self._role_session_name)
         return Role(arn, name, external_id)
+
+    def access(
+        self, stream: Stream, named_region: str | None
+    ) -> tuple[str | None, Role | None]:
+        """Return the region and the role of a stream, whose ARN may name a region.
+
+        None stands for the session's own. Raise ConfigurationError if the regions
+        differ, or if the role's ARN isn't one.
+        """
+        if stream.region and named_region and stream.region != named_region:
+            raise ConfigurationError(
+                f"stream {stream.name} is in {named_region}, not in {stream.region}: "
+                "correct the region or the ARN"
+            )
+        role = None
+        if stream.role_arn is not None:
+            role = self.role(stream.role_arn, stream.external_id, stream.session_name)
+        return named_region or stream.region, role
 
     async def open(
         self, service: str, region: str | None = None, role: Role | None = None

@@ -29,7 +29,6 @@ from kinesumer.aws.table_stream_errors import (
     table_stream_error,
 )
 from kinesumer.errors import (
-    ConfigurationError,
     KinesumerError,
     SlowAnswerError,
     SourceUnavailableError,
@@ -88,15 +87,7 @@ async def open_table_source(
     Raise StreamMissingError if the table doesn't exist or has no stream.
     """
     named = parse_table_stream(stream.name)
-    if stream.region and named.region and stream.region != named.region:
-        raise ConfigurationError(
-            f"stream {stream.name} is in {named.region}, not in {stream.region}: "
-            "correct the region or the ARN"
-        )
-    role = None
-    if stream.role_arn is not None:
-        role = clients.role(stream.role_arn, stream.external_id, stream.session_name)
-    region = named.region or stream.region
+    region, role = clients.access(stream, named.region)
     opened = await clients.open("dynamodbstreams", region, role)
     tables, arn = None, named.stream_arn
     if arn is None:
