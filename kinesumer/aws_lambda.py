@@ -63,7 +63,7 @@ class BatchResponse(TypedDict):
 
 
 class LambdaContext(Protocol):
-    """What a function uses of the context that Lambda gives it."""
+    """The parts of Lambda's context that a function uses."""
 
     @property
     def function_name(self) -> str:
@@ -171,7 +171,7 @@ class BatchHandler:
 
 
 class _Process:
-    """What one process of a function keeps from event to event."""
+    """The state that one process of a function keeps between events."""
 
     def __init__(
         self, shared: Resources, failure_log: FailureLog, clients: Any

@@ -46,7 +46,7 @@ class Depends:
     function: Callable[..., Any]
     """The function that makes the argument."""
     scope: Scope = "process"
-    """How often it is called: once in a process, or for each call of the handler."""
+    """The length of its value's life: the process, or one call of the handler."""
 
     def __post_init__(self) -> None:
         if not callable(self.function):

@@ -1,4 +1,4 @@
-"""What a client sees of the leases of a KCL fleet, and which ones it may take."""
+"""Keep a client's view of a KCL fleet's leases, and decide which ones it may take."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 
 class LeaseUse(NamedTuple):
-    """Who uses one lease of a shard that isn't read to its end."""
+    """The use of one lease of a shard that isn't read to its end."""
 
     key: str
-    worker: str  # the worker that has the lease, or had it; "" for nobody
-    is_foreign: bool  # whether this worker is none of the group's clients
+    worker: str  # the worker that has the lease, or had it; "" if it had none
+    is_foreign: bool  # whether this worker isn't a client of the group
     # Whether the lease has no owner, or wasn't renewed for the failover time.
     is_available: bool
     # Whether the lease is to be taken beyond the share: it has been available for long,

@@ -50,7 +50,7 @@ FATAL = (ConfigurationError, FatalError)
 
 
 class Resources(NamedTuple):
-    """What the invocations of one process share."""
+    """The values that the invocations of one process share."""
 
     options: RunOptions
     callers: StreamCallers
@@ -61,7 +61,7 @@ class Resources(NamedTuple):
 
 
 class ShardResult(NamedTuple):
-    """How many records of a shard are done, and the first one that is not."""
+    """The number of a shard's done records, and the first one that is not done."""
 
     done: int
     failed: Record | None

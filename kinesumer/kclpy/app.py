@@ -29,7 +29,7 @@ class ProcessorApp:
             )
         self._factory = factory
         self.settings: Settings = read_settings(Path(properties))
-        """What the properties file says."""
+        """The settings in the properties file."""
 
     def client(
         self,

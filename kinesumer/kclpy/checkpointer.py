@@ -155,7 +155,7 @@ class Checkpointer:
 
     @property
     def phase(self) -> Phase:
-        """What may be checkpointed now."""
+        """The phase of the processor's checkpoints."""
         return self._phase
 
 

@@ -82,7 +82,7 @@ _FIELDS = {
 
 
 class InitializeInput:
-    """What ``initialize()`` gets: the shard, and where it is read from."""
+    """The argument of ``initialize()``: the shard, and where it is read from."""
 
     action = "initialize"
 
@@ -97,7 +97,7 @@ class InitializeInput:
 
 
 class ProcessRecordsInput:
-    """What ``process_records()`` gets."""
+    """The argument of ``process_records()``."""
 
     action = "processRecords"
 
@@ -107,39 +107,39 @@ class ProcessRecordsInput:
         self.records: list[Record] = records
         """Records of the shard, in order."""
         self.millis_behind_latest: int = millis_behind
-        """How far the records are behind the shard's newest one."""
+        """The lag of the records behind the shard's newest one, in milliseconds."""
         self.checkpointer: Checkpointer = checkpointer
-        """What stores the position of these and of earlier records."""
+        """The checkpointer of these and of earlier records."""
 
 
 class LeaseLostInput:
-    """What ``lease_lost()`` gets."""
+    """The argument of ``lease_lost()``."""
 
     action = "leaseLost"
 
 
 class ShardEndedInput:
-    """What ``shard_ended()`` gets, which must checkpoint."""
+    """The argument of ``shard_ended()``, which must checkpoint."""
 
     action = "shardEnded"
 
     def __init__(self, checkpointer: Checkpointer) -> None:
         self.checkpointer: Checkpointer = checkpointer
-        """What stores the end of the shard."""
+        """The checkpointer of the shard's end."""
 
 
 class ShutdownRequestedInput:
-    """What ``shutdown_requested()`` gets."""
+    """The argument of ``shutdown_requested()``."""
 
     action = "shutdownRequested"
 
     def __init__(self, checkpointer: Checkpointer) -> None:
         self.checkpointer: Checkpointer = checkpointer
-        """What stores the position before the shard is given up."""
+        """The checkpointer for the time before the shard is given up."""
 
 
 class ShutdownInput:
-    """What ``shutdown()`` of version 2 gets."""
+    """The argument of ``shutdown()`` of version 2."""
 
     action = "shutdown"
 
@@ -147,4 +147,4 @@ class ShutdownInput:
         self.reason: ShutdownReason = reason
         """``TERMINATE`` at the shard's end, and ``ZOMBIE`` if the lease is lost."""
         self.checkpointer: Checkpointer = checkpointer
-        """What stores the end of the shard. It refuses all checkpoints of a zombie."""
+        """The checkpointer of the shard's end. A zombie's checkpoints are refused."""

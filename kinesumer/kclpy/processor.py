@@ -105,7 +105,7 @@ class RecordProcessorBaseV1:
 
 
 class Processor(Protocol):
-    """What is called with a shard's records: a processor of version 3."""
+    """A processor of version 3, which is called with a shard's records."""
 
     def initialize(self, initialize_input: InitializeInput, /) -> object:
         """Prepare for the records of a shard."""

@@ -72,7 +72,7 @@ _KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a properties file says about the client."""
+    """The settings of the client in a properties file."""
 
     app: str | None
     stream: Stream

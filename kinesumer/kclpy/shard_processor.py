@@ -27,7 +27,7 @@ from kinesumer.runtime.threads import Threads
 
 
 class Input(Protocol):
-    """What a method of a record processor gets."""
+    """The argument of a record processor's method."""
 
     action: str
 

@@ -24,7 +24,7 @@ _WHOLE = re.compile(r"-?[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What happened to one item of a DynamoDB table.
+    """A change of one item of a DynamoDB table.
 
     Values are text, ``int`` or ``Decimal``, ``bytes``, ``bool``, None, lists,
     dictionaries, and sets of text, numbers or bytes. A number without a fraction and

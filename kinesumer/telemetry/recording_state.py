@@ -1,4 +1,4 @@
-"""What a client has been told, as the lines of its history say."""
+"""Keep the last answers that a client got, from the lines of its history."""
 
 from __future__ import annotations
 

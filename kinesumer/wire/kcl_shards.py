@@ -59,7 +59,7 @@ _TOLD = frozenset(
 
 
 class View(NamedTuple):
-    """What a lease alone doesn't tell about its shard."""
+    """Facts about a shard that its lease alone doesn't show."""
 
     app: str
     start: str  # where the stream begins if nothing was read, as a row's text

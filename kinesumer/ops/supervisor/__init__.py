@@ -1,1 +1,1 @@
-"""What ``kinesumer run`` runs: an application, in this process or in several."""
+"""Run an application for ``kinesumer run``, in this process or in several."""

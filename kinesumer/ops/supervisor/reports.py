@@ -1,4 +1,4 @@
-"""What a process of an application reports about itself, and its way to the supervisor.
+"""Report a process's health and metrics to the supervisor of an application.
 
 A process writes its reports, as lines of JSON, into a socket of the supervisor. When
 the supervisor is gone, the socket ends, and the process leaves the group.

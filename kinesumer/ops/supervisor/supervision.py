@@ -75,7 +75,7 @@ Phase = Running | Waiting | Ended
 
 
 class Supervision:
-    """What a supervisor knows of its processes. Each method returns what to do next.
+    """The phases of a supervisor's processes. Each method returns what to do next.
 
     Without ``reloads``, processes that die start again. With it, all processes start
     again when a file changes, and those that die wait for that.

@@ -17,7 +17,7 @@ Description = dict[str, Any]  # of a table
 
 
 class StreamSpecification(msgspec.Struct, rename="pascal"):
-    """Whether a table has a stream, and what its records show."""
+    """A request to enable a table's stream with a view type, or to disable it."""
 
     stream_enabled: bool
     stream_view_type: ViewType | None = None

@@ -114,7 +114,7 @@ class Scenario:
     other_version: str = ""
     """Root of a checkout of another version, which some of the clients run."""
     tables: int = 0
-    """How many of the streams, from the first on, are those of tables."""
+    """The number of streams, from the first on, that are those of tables."""
     roll_over_seconds: float = 0.0
     """About how long a shard of a table is open. If it is 0, for ever."""
     config: dict[str, Any] = field(default_factory=dict)

@@ -13,7 +13,7 @@ HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableStreamSettings:
-    """What DynamoDB decides about a table's stream. A test can change each value.
+    """The values that DynamoDB sets for a table's stream. A test can change each one.
 
     The API reference of DynamoDB Streams has the retention of 24 hours, the lifetime
     of iterators, the sizes of pages, and the rates of DescribeStream and ListStreams.

@@ -48,7 +48,7 @@ class RecordedCall:
 
 
 class UserEvent(NamedTuple):
-    """What user code did: it asked for records, or was done with some, or left."""
+    """An action of user code: it asked for records, was done with some, or left."""
 
     at: float
     kind: str
@@ -64,7 +64,7 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRun:
-    """What one client did, and what it was told."""
+    """The actions of one client, and the answers that it got."""
 
     app: str
     client_id: str

@@ -40,7 +40,7 @@ CHECK_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class ReplayOutcome:
-    """What a replayed client did."""
+    """The actions of a replayed client."""
 
     events: list[Event]
     lines: list[str]  # the events as text

@@ -1,4 +1,4 @@
-"""What happens in a replay, as lines that people read."""
+"""Write the events of a replay as lines for people."""
 
 from __future__ import annotations
 

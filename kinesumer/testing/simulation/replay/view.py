@@ -1,4 +1,4 @@
-"""What a client knew at a time: the answer to reads that came at other times."""
+"""Keep a client's knowledge at a time, to answer reads that come at other times."""
 
 from __future__ import annotations
 

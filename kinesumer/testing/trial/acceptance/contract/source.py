@@ -271,7 +271,7 @@ async def one_shard(streams: Streams, stream: str) -> tuple[StreamSource, Shard]
 
 
 class Backend(Protocol):
-    """What has shards to read."""
+    """A backend that has shards to read."""
 
     async def pause(self, seconds: float = CALL_SECONDS) -> None:
         """Wait until a shard can be read again."""
