@@ -6,15 +6,17 @@ Most classes of requests have an operation's name.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from email.utils import formatdate
 from functools import partial
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from kinesumer.runtime.partitions import partition_of
 
+T = TypeVar("T")
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[a-zA-Z0-9_.-]+$")]
 Key = Annotated[str, Meta(min_length=1, max_length=256)]
 Count = Annotated[int, Meta(ge=1)]
@@ -252,6 +254,21 @@ invalid_request: partial[AwsError] = partial(AwsError, "ValidationException")
 limit_exceeded: partial[AwsError] = partial(AwsError, "LimitExceededException")
 not_found: partial[AwsError] = partial(AwsError, "ResourceNotFoundException")
 unknown_operation: partial[AwsError] = partial(AwsError, "UnknownOperationException")
+
+
+def decode_request(
+    decoders: Mapping[str, msgspec.json.Decoder[T]], operation: str, body: bytes
+) -> T:
+    """Return the request of an operation in a body. Raise AwsError if it is invalid."""
+    decoder = decoders.get(operation)
+    if decoder is None:
+        raise unknown_operation(f"The embedded AWS has no operation {operation}.")
+    try:
+        return decoder.decode(body or b"{}")
+    except msgspec.ValidationError as error:
+        raise invalid_request(f"1 validation error detected: {error}") from None
+    except msgspec.DecodeError as error:
+        raise AwsError("SerializationException", str(error)) from None
 
 
 def resource_arn(service: str, region: str, account: str, resource: str) -> str:

@@ -15,13 +15,13 @@ from kinesumer.testing.kinesis.requests import (
     AwsError,
     ListingToken,
     ShardIterator,
+    decode_request,
     in_use,
     invalid_argument,
     invalid_request,
     limit_exceeded,
     not_found,
     resource_arn,
-    unknown_operation,
 )
 from kinesumer.testing.kinesis.streams import BY_KEY, AwsNumbers, Stream
 from kinesumer.testing.kinesis.subscription import Subscription
@@ -325,12 +325,4 @@ _DECODERS = {name: msgspec.json.Decoder(kind) for name, kind in _REQUESTS.items(
 
 def decode(operation: str, body: bytes) -> rq.AnyRequest:
     """Return the request in a body. Raise AwsError if it is invalid."""
-    decoder = _DECODERS.get(operation)
-    if decoder is None:
-        raise unknown_operation(f"The embedded Kinesis has no operation {operation}.")
-    try:
-        return decoder.decode(body or b"{}")
-    except msgspec.ValidationError as error:
-        raise invalid_request(f"1 validation error detected: {error}") from None
-    except msgspec.DecodeError as error:
-        raise AwsError("SerializationException", str(error)) from None
+    return decode_request(_DECODERS, operation, body)

@@ -11,8 +11,8 @@ from kinesumer.testing.kinesis.requests import (
     AwsError,
     Count,
     ShardIterator,
+    decode_request,
     invalid_request,
-    unknown_operation,
 )
 
 Place = Literal[
@@ -85,15 +85,7 @@ _DECODERS: dict[str, msgspec.json.Decoder[AnyRequest]] = {
 
 def decode(operation: str, body: bytes) -> AnyRequest:
     """Return the request in a body. Raise AwsError if it is invalid."""
-    decoder = _DECODERS.get(operation)
-    if decoder is None:
-        raise unknown_operation(f"DynamoDB Streams has no operation {operation}.")
-    try:
-        return decoder.decode(body or b"{}")
-    except msgspec.ValidationError as error:
-        raise invalid_request(f"1 validation error detected: {error}") from None
-    except msgspec.DecodeError as error:
-        raise AwsError("SerializationException", str(error)) from None
+    return decode_request(_DECODERS, operation, body)
 
 
 def encode_iterator(iterator: ShardIterator) -> str:
