@@ -203,6 +203,8 @@ class PauseCache:
     async def refresh(self, *, noticed: bool) -> None:
         """Read the pauses if they may have changed. Raises StoreUnavailableError."""
         now = self._context.clock.now()
-        if noticed or now >= self._next_read:
+        # During a pause, do not rely on a notice: the command that ends the pause may
+        # be killed before it has notified this client.
+        if noticed or self.pauses != Pauses() or now >= self._next_read:
             self.pauses = await read_pauses(self._context, consistent=noticed)
             self._next_read = now + REREAD_SECONDS

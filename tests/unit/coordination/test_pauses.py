@@ -14,7 +14,7 @@ from kinesumer.model.rows import QUERY, QUERY_ID, Key, StreamRow
 from kinesumer.model.streams import Start
 from kinesumer.ops.group import changes, seek
 from kinesumer.ops.group.changes import wait_until_free
-from kinesumer.wire import rows, writes
+from kinesumer.wire import admin_writes, rows, writes
 from tests.support.clients import consume
 from tests.support.faulty import FaultyStore
 from tests.support.operator import Operator, P, resharded
@@ -35,6 +35,19 @@ async def test_a_pause_is_stored_in_the_row_of_its_target(world: World) -> None:
         assert (row["paused"], row["pause_reason"]) == (True, "bad data")
         await pauses.resume(operator.context, stream, shard)
         assert not {"paused", "pause_reason"} & operator.row(key).keys()
+
+
+async def test_the_end_of_a_pause_is_read_without_a_notice(world: World) -> None:
+    operator = await Operator(world).create_group()
+    cache = pauses.PauseCache(operator.context)
+    await pauses.pause(operator.context)
+    await cache.refresh(noticed=True)
+    assert cache.pauses.everything
+    await operator.context.write(admin_writes.resume(rows.group_key(APP)))
+
+    await cache.refresh(noticed=False)
+
+    assert not cache.pauses.everything
 
 
 async def test_a_pause_returns_its_target_and_the_state_before(world: World) -> None:

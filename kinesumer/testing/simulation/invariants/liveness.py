@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
 from kinesumer.consuming.shard_reader import ACK_SECONDS
+from kinesumer.coordination.lease_coordinator import FULL_POLL_SECONDS
 from kinesumer.core.claims import contains
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.model.positions import SEEN_SLACK_SECONDS
@@ -65,6 +67,8 @@ class LivenessMonitor:
         self._faults_are_harmless = False
         self._unowned_since: dict[tuple[str, str], float] = {}
         self._disturbed_at = 0.0
+        # The times at which operators' commands were seen to be killed.
+        self._operators_killed_at: dict[str, float] = {}
         self._due: dict[tuple[str, str], int] = {}
         # For each shard, how many records had expired at the last warning of a loss.
         self._warned: dict[ShardTrace, int] = {}
@@ -199,6 +203,9 @@ class LivenessMonitor:
                 self._disturbed_at = now
         if self._is_ordered_otherwise() or not sim.living:
             self._disturbed_at = now
+        for operator in sim.operators:
+            if not operator.machine.alive:
+                self._operators_killed_at.setdefault(operator.name, now)
 
     def _is_ordered_otherwise(self) -> bool:
         """Return True if an operator is active or a pause or drain is in effect."""
@@ -229,6 +236,9 @@ class LivenessMonitor:
         writing_seconds = sum(sim.scenario.shards) / sim.store.write_capacity.rate
         limit_seconds = UNOWNED_SECONDS + 2 * writing_seconds
         excused_until = self._disturbed_at + DISTURBANCE_SECONDS
+        # A killed command may have changed rows without notifying the clients.
+        killed_at = max(self._operators_killed_at.values(), default=-math.inf)
+        excused_until = max(excused_until, killed_at + FULL_POLL_SECONDS)
         for (_, shard_id), since in unowned.items():
             if now - max(since, excused_until) > limit_seconds:
                 self._fail("L9", f"{shard_id} has had no owner since {since:.1f} s")
