@@ -40,6 +40,25 @@ class Doctor:
                     found.append((process, line, answer))
         return sorted(found, key=lambda each: each[1]["at"])
 
+    def plan_answers(self) -> list[Line]:
+        """Return the answers to applied writes of plans, in order of time."""
+        found = []
+        for lines in self.lines.values():
+            plans = {
+                line["call"]
+                for line in lines
+                if line["kind"] == "call" and "plan_version" in line.get("set", {})
+            }
+            found += [
+                line
+                for line in lines
+                if line["kind"] == "answer"
+                and line["call"] in plans
+                and line["result"]["applied"]
+                and line["result"]["row"]["pk"].startswith("member#")
+            ]
+        return sorted(found, key=lambda line: line["at"])
+
     def commit(self) -> tuple[str, Line, Line]:
         """Return a write that moved a checkpoint, and did nothing else."""
         return next(
@@ -153,22 +172,7 @@ def two_leaders(doctor: Doctor) -> None:
 
 
 def plan_gone_back(doctor: Doctor) -> None:
-    calls = {
-        (name, line["call"]): line
-        for name, lines in doctor.lines.items()
-        for line in lines
-        if line["kind"] == "call" and "plan_version" in line.get("set", {})
-    }
-    answers = [
-        line
-        for name, lines in doctor.lines.items()
-        for line in lines
-        if line["kind"] == "answer"
-        and (name, line["call"]) in calls
-        and line["result"]["applied"]
-        and line["result"]["row"]["pk"].startswith("member#")
-    ]
-    last = max(answers, key=lambda line: line["at"])
+    last = doctor.plan_answers()[-1]
     last["result"]["row"] |= {"leader_epoch": 0, "plan_version": 0}
 
 

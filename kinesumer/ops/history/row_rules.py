@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
-from kinesumer.ops.history.index import Index, ShardHistory, State, of_each_shard
-from kinesumer.ops.history.lines import BEGINNING, LEADER_ROW, MEMBER_ROW, text_of
+from kinesumer.ops.history.index import Index, ShardHistory, of_each_shard
+from kinesumer.ops.history.lines import (
+    BEGINNING,
+    LEADER_ROW,
+    MEMBER_ROW,
+    Call,
+    text_of,
+)
+
+V = TypeVar("V")
 
 
 def contradictions(index: Index, margin: float) -> Iterator[str]:
@@ -40,7 +49,8 @@ def two_owners(index: Index, shard: ShardHistory, margin: float) -> Iterator[str
 def rows_gone_back(index: Index, shard: ShardHistory, margin: float) -> Iterator[str]:
     """Yield states of a row that are older than a state that was seen before them."""
     jumps = sorted(shard.jumps)
-    for before, state in _in_real_time(shard, margin):
+    current = [(state.call, state) for state in shard.states if state.is_current]
+    for before, state in _in_real_time(current, lambda state: state[1:4], margin):
         if state.epoch < before.epoch:
             seen = f"seen by {state.call.process} after epoch {before.epoch}"
             yield f"epoch {state.epoch} was {seen}"
@@ -53,22 +63,21 @@ def rows_gone_back(index: Index, shard: ShardHistory, margin: float) -> Iterator
                 yield f"the checkpoint {state.place} was {seen}"
 
 
-def _in_real_time(shard: ShardHistory, margin: float) -> Iterator[tuple[State, State]]:
-    """Yield each state with the newest one that was certainly seen before it."""
-    current = [state for state in shard.states if state.is_current]
-    ended = sorted(current, key=lambda state: state.call.ended)
-    newest: State | None = None
+def _in_real_time(
+    seen: Sequence[tuple[Call, V]], rank: Callable[[V], Any], margin: float
+) -> Iterator[tuple[V, V]]:
+    """Yield each value with the newest one that was certainly seen before it."""
+    ended = sorted(seen, key=lambda each: each[0].ended)
+    newest: V | None = None
     index = 0
-    for state in current:  # by the beginning of the calls
-        while (
-            index < len(ended) and ended[index].call.ended + margin < state.call.began
-        ):
-            seen = ended[index]
-            if newest is None or seen[1:4] > newest[1:4]:
-                newest = seen
+    for call, value in sorted(seen, key=lambda each: each[0].began):
+        while index < len(ended) and ended[index][0].ended + margin < call.began:
+            earlier = ended[index][1]
+            if newest is None or rank(earlier) > rank(newest):
+                newest = earlier
             index += 1
         if newest is not None:
-            yield newest, state
+            yield newest, value
 
 
 @of_each_shard
@@ -110,15 +119,15 @@ def two_leaders(index: Index, margin: float) -> Iterator[str]:
 
 def plans_gone_back(index: Index, margin: float) -> Iterator[str]:
     """Yield plans that a member's row had after a later plan."""
-    last: dict[str, tuple[int, int]] = {}
-    writes = [c for c in index.histories.calls if c.is_applied]
-    for call in sorted(writes, key=lambda call: call.ended):
-        key, new = call.arguments["key"], call.arguments["set"]
-        if not key[0].startswith(MEMBER_ROW) or "plan_version" not in new:
+    plans = defaultdict[str, list[tuple[Call, tuple[int, int]]]](list)
+    for call in index.histories.calls:
+        if not call.is_applied or "plan_version" not in call.arguments["set"]:
             continue
-        for row in call.rows:
-            plan = row.get("leader_epoch", 0), row.get("plan_version", 0)
-            session = row.get("session", "")
-            if plan < last.get(session, plan):
-                yield f"session {session} has plan {plan} after {last[session]}"
-            last[session] = plan
+        if call.arguments["key"][0].startswith(MEMBER_ROW):
+            for row in call.rows:
+                plan = row.get("leader_epoch", 0), row.get("plan_version", 0)
+                plans[row.get("session", "")].append((call, plan))
+    for session, seen in plans.items():
+        for before, plan in _in_real_time(seen, lambda plan: plan, margin):
+            if plan < before:
+                yield f"session {session} has plan {plan} after {before}"

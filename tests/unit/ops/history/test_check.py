@@ -113,6 +113,22 @@ def test_a_checkpoint_of_a_record_that_a_handler_had_not_handled_is_found(
     assert verdict.faults["records passed by a checkpoint, not done"]
 
 
+def test_an_answer_about_a_plan_may_arrive_after_that_about_a_later_plan(
+    recorded: Lines,
+) -> None:
+    doctor = Doctor(recorded)
+    last = doctor.plan_answers()[-1]
+    session = last["result"]["row"]["session"]
+    [*_, earlier] = (
+        answer
+        for answer in doctor.plan_answers()[:-1]
+        if answer["result"]["row"]["session"] == session
+    )
+    earlier["at"] = last["at"] + 0.001
+
+    assert check(doctor.lines).is_good
+
+
 def test_each_rule_has_a_doctored_history() -> None:
     named = {rule for rule, _ in DOCTORED}
 
