@@ -22,10 +22,11 @@ class Doctor:
     def __init__(self, lines: Lines) -> None:
         self.lines = deepcopy(lines)
 
-    def writes(self, *names: str) -> list[tuple[str, Line, Line]]:
-        """Return applied writes to shards that set all of these attributes.
+    def writes(self, *names: str, to: str = "shard#") -> list[tuple[str, Line, Line]]:
+        """Return applied writes that set all of these attributes of such rows.
 
-        Each comes with its process and its answer, in the order of their times.
+        The rows' partition keys begin with ``to``. Each write comes with its process
+        and its answer, in the order of their times.
         """
         found = []
         for process, lines in self.lines.items():
@@ -35,29 +36,10 @@ class Doctor:
                     continue
                 answer = answers.get(line["call"], {})
                 is_applied = (answer.get("result") or {}).get("applied")
-                is_shard = line["key"][0].startswith("shard#")
-                if is_applied and is_shard and set(names) <= set(line["set"]):
+                is_such = line["key"][0].startswith(to)
+                if is_applied and is_such and set(names) <= set(line["set"]):
                     found.append((process, line, answer))
         return sorted(found, key=lambda each: each[1]["at"])
-
-    def plan_answers(self) -> list[Line]:
-        """Return the answers to applied writes of plans, in order of time."""
-        found = []
-        for lines in self.lines.values():
-            plans = {
-                line["call"]
-                for line in lines
-                if line["kind"] == "call" and "plan_version" in line.get("set", {})
-            }
-            found += [
-                line
-                for line in lines
-                if line["kind"] == "answer"
-                and line["call"] in plans
-                and line["result"]["applied"]
-                and line["result"]["row"]["pk"].startswith("member#")
-            ]
-        return sorted(found, key=lambda line: line["at"])
 
     def commit(self) -> tuple[str, Line, Line]:
         """Return a write that moved a checkpoint, and did nothing else."""
@@ -172,7 +154,7 @@ def two_leaders(doctor: Doctor) -> None:
 
 
 def plan_gone_back(doctor: Doctor) -> None:
-    last = doctor.plan_answers()[-1]
+    *_, last = doctor.writes("plan_version", to="member#")[-1]
     last["result"]["row"] |= {"leader_epoch": 0, "plan_version": 0}
 
 

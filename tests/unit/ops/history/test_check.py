@@ -117,12 +117,11 @@ def test_an_answer_about_a_plan_may_arrive_after_that_about_a_later_plan(
     recorded: Lines,
 ) -> None:
     doctor = Doctor(recorded)
-    last = doctor.plan_answers()[-1]
+    plans = doctor.writes("plan_version", to="member#")
+    *others, last = (answer for _, _, answer in plans)
     session = last["result"]["row"]["session"]
     [*_, earlier] = (
-        answer
-        for answer in doctor.plan_answers()[:-1]
-        if answer["result"]["row"]["session"] == session
+        answer for answer in others if answer["result"]["row"]["session"] == session
     )
     earlier["at"] = last["at"] + 0.001
 
