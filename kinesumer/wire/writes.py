@@ -175,9 +175,11 @@ def publish(
 
     ``now`` is in seconds since 1970. Only operators' commands need the origin.
     """
+    # A late copy of an earlier plan's write must fail, and a repeated one must not.
     condition = AllOf(
         Compare("session", "=", leader.session),
         Compare("leader_epoch", "=", leader.leader_epoch),
+        Compare("plan_version", "<=", plan_version),
     )
     values: dict[str, Value] = {
         "plan_version": plan_version,

@@ -233,9 +233,10 @@ CASES = {
         writes.publish(
             APP, LEADER, 8, assignor="load", rebalance_seconds=20.0, now=1.2345
         ),
-        {"still leading": LEADER_ROW},
+        {"still leading": LEADER_ROW, "again": LEADER_ROW | {"plan_version": 8}},
         {
             "no row": None,
+            "a later plan": LEADER_ROW | {"plan_version": 9},
             "another leads": LEADER_ROW | {"session": "other"},
             "a later term": LEADER_ROW | {"leader_epoch": 5},
         },

@@ -140,8 +140,8 @@ class Membership:
         if not checker.is_written_by(session):
             checker.fail("I11", f"another writes as leader in place of {session}")
         if before is not None:
-            if epoch < require_int(before["leader_epoch"]):
-                checker.fail("I11", f"leader epoch goes back to {epoch}")
+            if plan_id(after) < plan_id(before):
+                checker.fail("I11", f"the leader's row goes back to {plan_id(after)}")
             previous = str(before["session"])
             if previous != session and previous not in checker.dead:
                 checker.fail("I11", f"{session} leads in place of {previous}, not dead")

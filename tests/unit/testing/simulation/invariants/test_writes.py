@@ -19,6 +19,7 @@ from tests.support.checked_trace import (
 )
 
 GROUP = Key("group#app", "group")
+LEADER = Key("leader#app", "leader")
 STREAM = Key("group#app", f"stream#{ARN}")
 
 
@@ -44,7 +45,7 @@ def ended(trace: Trace) -> Trace:
 
 def lead(trace: Trace, session: str, epoch: int) -> Trace:
     values: dict[str, Value] = {"session": session, "leader_epoch": epoch}
-    return trace.apply(session, Write(Key("leader#app", "leader"), AllOf(), values))
+    return trace.apply(session, Write(LEADER, AllOf(), values))
 
 
 def assign(trace: Trace, session: str, range_: str) -> Trace:
@@ -105,7 +106,13 @@ BAD: dict[str, Play] = {
         "A", "B", leader_epoch=2, plan_version=3
     ),
     "I11 .* in place of A$": lambda t: lead(t, "A", 1).apply(
-        "B", Write(Key("leader#app", "leader"), AllOf(), {"plan_version": 2})
+        "B", Write(LEADER, AllOf(), {"plan_version": 2})
+    ),
+    r"I11 .* row goes back to \(1, 1\)": lambda t: (
+        lead(t, "A", 1)
+        .apply("A", Write(LEADER, AllOf(), {"plan_version": 2}))
+        .fine()
+        .apply("A", Write(LEADER, AllOf(), {"plan_version": 1}))
     ),
     "I11 .* two sessions": lambda t: lead(
         lead(t, "A", 1).member("A", dead=True), "B", 1
