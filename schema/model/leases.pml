@@ -68,8 +68,9 @@ inline register(c, by) {
     member[c] = by; session[c] = by; trusts[c] = TRUST
 }
 
-/* The answer to the heartbeat. The deadline counts from its first attempt. */
-#define MAY_ANSWER(c) (stored[c] && (!IS_DEAD(c) || MISTAKE == 2))
+/* The answer to the heartbeat, perhaps after the session was marked dead. The deadline
+ * counts from the heartbeat's first attempt. */
+#define MAY_ANSWER(c) stored[c]
 inline answer(c) {
     if
     :: age[c] < TRUST -> trusts[c] = TRUST - age[c]
@@ -143,18 +144,22 @@ inline tick(time) {
 
 #ifndef TRACE
 
+/* Clients that never registered are alike, so only the first of them does. */
+#define IS_NEXT(c) (c == 0 || member[c - 1] != 0)
+
 proctype Client(byte c) {
 end:
     do
-    :: atomic { session[c] == 0 && sessions < SESSIONS && MAY_REGISTER(c) ->
+    :: d_step { session[c] == 0 && sessions < SESSIONS && MAY_REGISTER(c) &&
+            IS_NEXT(c) ->
         sessions++; register(c, sessions) }
-    :: atomic { session[c] != 0 && !sent[c] -> sent[c] = true }
-    :: atomic { MAY_ANSWER(c) -> answer(c) }
+    :: d_step { session[c] != 0 && !sent[c] -> sent[c] = true }
+    :: d_step { MAY_ANSWER(c) -> answer(c) }
 #if MISTAKE == 3        /* the deadline counts from the retry */
-    :: atomic { sent[c] && age[c] != 0 -> age[c] = 0 }
+    :: d_step { sent[c] && age[c] != 0 -> age[c] = 0 }
 #endif
     /* The answer says that the session is dead. */
-    :: atomic { IS_DEAD(c) && MISTAKE != 2 ->
+    :: d_step { IS_DEAD(c) && MISTAKE != 2 ->
         session[c] = 0; sent[c] = false; stored[c] = false; age[c] = 0 }
     od
 }
@@ -163,7 +168,7 @@ proctype Table(byte c) {
     byte k;
 end:
     do
-    :: atomic { MAY_STORE(c) -> store(c) }
+    :: d_step { MAY_STORE(c) -> store(c) }
     od
 }
 
@@ -171,8 +176,8 @@ proctype Observer(byte c; byte o) {
     byte k;
 end:
     do
-    :: atomic { MAY_LOOK -> look(c, o) }
-    :: atomic { MAY_MARK -> mark(o) }
+    :: d_step { MAY_LOOK -> look(c, o) }
+    :: d_step { MAY_MARK -> mark(o) }
     od
 }
 
@@ -180,7 +185,7 @@ proctype Clock() {
     byte c, o;
 end:
     do
-    :: atomic { tick(1) }
+    :: d_step { tick(1) }
     od
 }
 

@@ -108,6 +108,8 @@ byte targets[CLIENTS * CLIENTS];
 #else
 #define LIVING (ONE(0) | ONE(1) | ONE(2))
 #endif
+/* Clients that never registered are alike, so only the first of them does. */
+#define IS_NEXT(c) (c == 0 || member[c - 1] != 0)
 #define IS_LEADER (session[c] != 0 && leads[c] != 0)
 
 inline step_down() {
@@ -125,16 +127,16 @@ proctype Client(byte c) {
     bool ok;
 end:
     do
-    :: atomic { session[c] == 0 && (member[c] == 0 || dead[member[c]]) &&
-            sessions < SESSIONS ->
+    :: d_step { session[c] == 0 && (member[c] == 0 || dead[member[c]]) &&
+            sessions < SESSIONS && IS_NEXT(c) ->
         sessions++; session[c] = sessions; register(c, sessions); ok = false }
-    :: atomic { session[c] != 0 && !dead[session[c]] && deaths < DEATHS ->
+    :: d_step { session[c] != 0 && !dead[session[c]] && deaths < DEATHS ->
         deaths++; dead[session[c]] = true }
     /* The answer to a heartbeat: the plan, or that the session is dead. */
-    :: atomic { session[c] != 0 && !dead[session[c]] && accepted[c] != assigned[c] ->
+    :: d_step { session[c] != 0 && !dead[session[c]] && accepted[c] != assigned[c] ->
         assert(assigned[c] > accepted[c]);
         accepted[c] = assigned[c] }
-    :: atomic { session[c] != 0 && dead[session[c]] ->
+    :: d_step { session[c] != 0 && dead[session[c]] ->
         session[c] = 0; accepted[c] = 0; step_down() }
     od
 }
@@ -144,7 +146,7 @@ proctype Leader(byte c) {
     bool ok;
 end:
     do
-    :: atomic { session[c] != 0 && leads[c] == 0 &&
+    :: d_step { session[c] != 0 && leads[c] == 0 &&
             (lead_session == 0 || dead[lead_session]) &&
             (!dead[session[c]] || ghosts < GHOSTS) ->
         if
@@ -153,7 +155,7 @@ end:
         fi;
         lead(session[c]); leads[c] = lead_epoch; ok = false }
     /* Publish a plan, if other sessions live than the last one was made for. */
-    :: atomic { IS_LEADER && due[c] == 0 && LIVING != planned[c] &&
+    :: d_step { IS_LEADER && due[c] == 0 && LIVING != planned[c] &&
             (MISTAKE != 3 || planned[c] == 0) ->
         publish(session[c], leads[c]);
         if
@@ -170,7 +172,7 @@ end:
         fi;
         ok = false }
     /* Write the range of the next client. */
-    :: atomic { IS_LEADER && due[c] != 0 ->
+    :: d_step { IS_LEADER && due[c] != 0 ->
         do
         :: HAS(due[c], o) -> break
         :: else -> o++

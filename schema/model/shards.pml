@@ -187,17 +187,17 @@ proctype Table(byte c) {
     bool ok;
 end:
     do
-    :: atomic { request[c].state == SENT ->
+    :: d_step { request[c].state == SENT ->
         apply(request[c]);
         if
         :: ok -> request[c].state = ACCEPTED
         :: else -> request[c].state = REFUSED
         fi;
         ok = false }
-    :: atomic { request[c].state != 0 &&
+    :: d_step { request[c].state != 0 &&
             request[c].state != SENT && losses < LOSSES ->
         losses++; request[c].state = SENT }
-    :: atomic { request[c].state == SENT && copies < COPIES ->
+    :: d_step { request[c].state == SENT && copies < COPIES ->
         copy[copies].kind = request[c].kind;
         copy[copies].session = request[c].session;
         copy[copies].shard = request[c].shard;
@@ -213,21 +213,24 @@ proctype Late() {
     bool ok;
 end:
     do
-    :: atomic { n < copies -> apply(copy[n]); clear(copy[n]); ok = false; n++ }
+    :: d_step { n < copies -> apply(copy[n]); clear(copy[n]); ok = false; n++ }
     od
 }
+
+/* Clients without a session are alike, so only the first of them registers. */
+#define IS_FIRST(c) ((c == 0 || session[c - 1] != 0) && (c < 2 || session[c - 2] != 0))
 
 /* A lapse is all that can happen to a process: a crash, a pause, a lost connection. */
 proctype Session(byte c) {
     byte s;
 end:
     do
-    :: atomic { session[c] == 0 && sessions < SESSIONS ->
+    :: d_step { session[c] == 0 && sessions < SESSIONS && IS_FIRST(c) ->
         sessions++; session[c] = sessions; trusts[c] = true }
-    :: atomic { LIVES && trusts[c] && lapses < LAPSES -> lapses++; trusts[c] = false }
-    :: atomic { LIVES && !trusts[c] -> trusts[c] = true }
-    :: atomic { LIVES && (!trusts[c] || MISTAKE == 7) -> dead[session[c]] = true }
-    :: atomic { session[c] != 0 && dead[session[c]] ->
+    :: d_step { LIVES && trusts[c] && lapses < LAPSES -> lapses++; trusts[c] = false }
+    :: d_step { LIVES && !trusts[c] -> trusts[c] = true }
+    :: d_step { LIVES && (!trusts[c] || MISTAKE == 7) -> dead[session[c]] = true }
+    :: d_step { session[c] != 0 && dead[session[c]] ->
         session[c] = 0; trusts[c] = false; opening[c] = 0; clear(request[c]);
         do
         :: s < SHARDS -> let_go(MINE); s++
@@ -240,26 +243,26 @@ end:
 proctype Work(byte c; byte s) {
 end:
     do
-    :: atomic { IDLE && MINE.epoch == 0 && row[s].ready && !row[s].ended &&
+    :: d_step { IDLE && MINE.epoch == 0 && row[s].ready && !row[s].ended &&
             !row[s].paused && (row[s].owner == 0 || row[s].owner == session[c] ||
                 dead[row[s].owner] || MISTAKE == 8) ->
         SEND(CLAIM, row[s].epoch, row[s].owner, 0) }
-    :: atomic { ANSWER(CLAIM, ACCEPTED) ->
+    :: d_step { ANSWER(CLAIM, ACCEPTED) ->
         MINE.epoch = request[c].epoch + 1;
         MINE.read = request[c].position; MINE.done = MINE.read;
         clear(request[c]) }
-    :: atomic { ANSWER(CLAIM, REFUSED) || ANSWER(READY, ACCEPTED) ||
+    :: d_step { ANSWER(CLAIM, REFUSED) || ANSWER(READY, ACCEPTED) ||
             ANSWER(COMMIT, ACCEPTED) ->
         clear(request[c]) }
 
     /* Give user code a record. */
-    :: atomic { session[c] != 0 && (trusts[c] || MISTAKE == 9) && MINE.epoch != 0 &&
+    :: d_step { session[c] != 0 && (trusts[c] || MISTAKE == 9) && MINE.epoch != 0 &&
             !MINE.stopping && MINE.read < RECORDS && MINE.read == MINE.done ->
         assert(row[s].owner == session[c]);
         assert(row[s].epoch == MINE.epoch || row[s].epoch == sought[s]);
         assert(PARENTS_ENDED(s) || seeking || MINE.epoch <= sought[s]);
         MINE.read++ }
-    :: atomic { session[c] != 0 && MINE.done < MINE.read ->
+    :: d_step { session[c] != 0 && MINE.done < MINE.read ->
         MINE.done++;
         if
         :: MINE.epoch > sought[s] && MINE.done > done[s] -> done[s] = MINE.done
@@ -267,41 +270,41 @@ end:
         fi }
 
     /* A refusal tells that the shard is lost, or that an operator has sought it. */
-    :: atomic { IDLE && MINE.epoch != 0 && !MINE.stopping &&
+    :: d_step { IDLE && MINE.epoch != 0 && !MINE.stopping &&
             (MINE.done > row[s].position || row[s].epoch != MINE.epoch) ->
         SEND(COMMIT, MINE.epoch, 0, MINE.done) }
-    :: atomic { ANSWER(COMMIT, REFUSED) -> clear(request[c]); let_go(MINE) }
+    :: d_step { ANSWER(COMMIT, REFUSED) -> clear(request[c]); let_go(MINE) }
 
     /* Release. User code may still be at work, if it takes too long. */
-    :: atomic { IDLE && MINE.epoch != 0 && !MINE.stopping && row[s].paused ->
+    :: d_step { IDLE && MINE.epoch != 0 && !MINE.stopping && row[s].paused ->
         MINE.stopping = true }
-    :: atomic { IDLE && MINE.epoch != 0 && !MINE.stopping && moves < MOVES ->
+    :: d_step { IDLE && MINE.epoch != 0 && !MINE.stopping && moves < MOVES ->
         moves++; MINE.stopping = true }
-    :: atomic { IDLE && MINE.epoch != 0 && MINE.stopping ->
+    :: d_step { IDLE && MINE.epoch != 0 && MINE.stopping ->
         SEND(RELEASE, MINE.epoch, 0, (MISTAKE == 10 -> MINE.read : MINE.done)) }
     /* After a seek, the row names the client, but it may not claim the shard now. */
-    :: atomic { IDLE && MINE.epoch == 0 && row[s].owner == session[c] &&
+    :: d_step { IDLE && MINE.epoch == 0 && row[s].owner == session[c] &&
             (row[s].paused || !row[s].ready) ->
         SEND(RELEASE, row[s].epoch, 0, row[s].position) }
-    :: atomic { ANSWER(RELEASE, ACCEPTED) || ANSWER(RELEASE, REFUSED) ->
+    :: d_step { ANSWER(RELEASE, ACCEPTED) || ANSWER(RELEASE, REFUSED) ->
         clear(request[c]); let_go(MINE) }
 
     /* End a closed shard, and open the children whose parents have all ended. */
-    :: atomic { IDLE && MINE.epoch != 0 && IS_CLOSED(s) &&
+    :: d_step { IDLE && MINE.epoch != 0 && IS_CLOSED(s) &&
             (MISTAKE == 11 -> MINE.read : MINE.done) == RECORDS ->
         MINE.stopping = true;
         SEND(END, MINE.epoch, 0, RECORDS) }
-    :: atomic { ANSWER(END, ACCEPTED) ->
+    :: d_step { ANSWER(END, ACCEPTED) ->
         opening[c] = opening[c] | CHILDREN(s); clear(request[c]); let_go(MINE) }
-    :: atomic { ANSWER(END, REFUSED) -> clear(request[c]); let_go(MINE) }
-    :: atomic { IDLE && HAS(opening[c], s) ->
+    :: d_step { ANSWER(END, REFUSED) -> clear(request[c]); let_go(MINE) }
+    :: d_step { IDLE && HAS(opening[c], s) ->
         opening[c] = opening[c] & ~BIT(s);
         if
         :: !row[s].ready && MAY_OPEN(s) -> SEND(READY, row[s].epoch, 0, 0)
         :: else
         fi }
     /* The leader opens what a crash left closed. */
-    :: atomic { IDLE && !row[s].ready && MAY_OPEN(s) && MISTAKE != 12 ->
+    :: d_step { IDLE && !row[s].ready && MAY_OPEN(s) && MISTAKE != 12 ->
         SEND(READY, row[s].epoch, 0, 0) }
     od
 }
@@ -311,15 +314,15 @@ proctype Operator() {
 end:
     do
     /* Seek all shards to their first records, with one write for each, parents first. */
-    :: atomic { !seeking && seeks < SEEKS -> seeks++; seeking = true }
-    :: atomic { seeking ->
+    :: d_step { !seeking && seeks < SEEKS -> seeks++; seeking = true }
+    :: d_step { seeking ->
         seek(s, 0, s != 0); s++;
         if
         :: s == SHARDS -> seeking = false; s = 0
         :: else
         fi }
-    :: atomic { pauses < PAUSES && !row[0].paused -> pauses++; row[0].paused = true }
-    :: atomic { row[0].paused -> row[0].paused = false }
+    :: d_step { pauses < PAUSES && !row[0].paused -> pauses++; row[0].paused = true }
+    :: d_step { row[0].paused -> row[0].paused = false }
     od
 }
 

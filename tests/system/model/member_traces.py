@@ -64,6 +64,8 @@ class PlanRecorder(Recorder[PlanEvent]):
         if kind == "leader":
             assert after is not None
             self._leader = after
+            if before is not None and _plan(before) == _plan(after):
+                return  # a late copy changes nothing
             change = "LEAD" if "session" in write.set else "PUBLISH"
             leader = self._clients.index(str(after["client_id"]))
             self._add(change, leader, after["session"], _plan(after))
@@ -131,7 +133,7 @@ class LeaseRecorder(Recorder[LeaseEvent]):
         self._at_ms = 0
         self._lease_ms = 0
         self._clients: list[str] = []
-        self._machines: list[Machine] = []  # of each client
+        self._machines: dict[Machine, int] = {}  # whose client they run
         self._is_finished = False
         sim.checker.leases = _HeardLeases(self)
         # Before the checker forgets the writer.
@@ -145,11 +147,14 @@ class LeaseRecorder(Recorder[LeaseEvent]):
         if write.replace:
             if client_id not in self._clients:
                 self._clients.append(client_id)
-                self._machines.append(machine)
+            self._machines[machine] = self._clients.index(client_id)
             self._lease_ms = require_int(after["lease_ms"])
             self.add("REGISTER", client_id, after["session"])
         elif write.set.get("dead") is True and before and before["dead"] is not True:
-            by = self._machines.index(machine)
+            # A process that waits for the session of its own id is no client of the
+            # model. All clients of a trace look at once: another one waited as long.
+            other = int(self._clients[0] == client_id)
+            by = self._machines.get(machine, other)
             kind = "LEAVE" if self._clients[by] == client_id else "MARK"
             self.add(kind, client_id, after["session"], by)
         elif before is not None and after["beat"] != before["beat"]:

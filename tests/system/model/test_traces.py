@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -14,25 +14,13 @@ from kinesumer.testing.simulation.scenarios import Scenario
 from kinesumer.testing.simulation.simulation import Operator, Simulation, Work
 from tests.support.simulated_group import leader, settle, steady
 from tests.system.model.checker import has_checker, replay
-from tests.system.model.member_traces import (
-    LEASE_STEPS,
-    PLAN_STEPS,
-    LeaseRecorder,
-    PlanRecorder,
-)
-from tests.system.model.traces import SHARD_STEPS, Recorder, ShardRecorder
+from tests.system.model.drawn_traces import Traces, violations
+from tests.system.model.member_traces import LEASE_STEPS, PLAN_STEPS
+from tests.system.model.traces import SHARD_STEPS, Recorder
 
 pytestmark = pytest.mark.skipif(not has_checker(), reason="SPIN isn't installed")
 STREAM = "stream-0"
 KINDS = {"CLAIM", "COMMIT", "RELEASE", "END", "READY", *SHARD_STEPS}
-
-
-class Traces(NamedTuple):
-    """What happened in a run, for each model."""
-
-    shards: ShardRecorder
-    plans: PlanRecorder
-    leases: LeaseRecorder
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +29,7 @@ def traces() -> Traces:
     recorded = []
 
     async def play(sim: Simulation) -> None:
-        traces = Traces(ShardRecorder(sim), PlanRecorder(sim), LeaseRecorder(sim))
+        traces = Traces.of(sim)
         recorded.append(traces)
         arn = sim.arn(STREAM)
         await steady(sim)
@@ -82,6 +70,11 @@ def test_each_step_of_a_run_is_a_step_of_the_model(
     recorder: Recorder[Any] = getattr(traces, model)
     assert {event.kind for event in recorder.events} == kinds
     assert replay(recorder.replacing()) == ""
+
+
+@pytest.mark.parametrize("seed", [7, 10, 11, 12])
+def test_each_step_of_a_run_with_faults_is_a_step_of_each_model(seed: int) -> None:
+    assert list(violations(seed)) == []
 
 
 # The kind of an event, a change of its first one that the protocol forbids, and the

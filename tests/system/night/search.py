@@ -51,6 +51,7 @@ CHAOS = (
 )
 FUZZ = f"-m tests.system.hostile.fuzz_decoder --inputs {INPUTS} --seed {{seed}}"
 VERSIONS = "tests.system.versions --seed {seed}"
+STATES = r"(?P<states>[\d,]+) states"
 TASKS = (
     Task(
         "simulation",
@@ -85,12 +86,15 @@ TASKS = (
         FUZZ.split(),
         r"(?P<inputs>[\d,]+) inputs",
     ),
+    # The bounds that are searched completely, and a part of those with too many states.
+    Task("model", 0.1, ("-m", "tests.system.model", "--large"), STATES, is_once=True),
+    Task("model-parts", 0.05, "-m tests.system.model --part {seed}".split(), STATES),
+    # Simulated runs that the models must be able to make, too.
     Task(
-        "model",
-        0.15,
-        ("-m", "tests.system.model", "--large"),
-        r"(?P<states>[\d,]+) states",
-        is_once=True,
+        "traces",
+        0.05,
+        "-m tests.system.model --traces {seed}".split(),
+        r"(?P<runs>\d+) traces",
     ),
 )
 
