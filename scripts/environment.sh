@@ -26,7 +26,7 @@ selection() { # selection NAME: prints the arguments of uv
     case "$1" in
     test)
         echo "$product --extra arrow --extra avro --extra glue --extra protobuf" \
-            "--extra spark-local --group lint --group docs --group test"
+            "--extra faststream --extra spark-local --group lint --group docs --group test"
         ;;
     library) ;; # what a plain install brings
     demo) echo "$product" ;;
