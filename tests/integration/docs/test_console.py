@@ -22,7 +22,17 @@ from tests.support.doc_pages import ROOT, blocks, command_lines
 
 # Programs that a page may use besides the ones of this repository. Every system has
 # them, or the page installs them.
-SYSTEM = {"cat", "grep", "seq", "pip", "python", "python3", "zensical", "."}
+SYSTEM = {
+    ".",
+    "cat",
+    "faststream",
+    "grep",
+    "pip",
+    "python",
+    "python3",
+    "seq",
+    "zensical",
+}
 
 
 def lines(page: str = "") -> Iterator[list[str]]:

@@ -390,3 +390,11 @@ async def test_a_signal_ends_run(aws: EmbeddedAws) -> None:
     names = {"handle": handle}
     async with asyncio.timeout(PATIENCE_SECONDS):
         await evaluated(snippet("docs/quickstart.md", "stop_signals"), names)
+
+
+async def test_middlewares_of_faststream() -> None:
+    names: dict[str, Any] = {}
+    await evaluated(
+        snippet("docs/faststream.md", "KinesisTelemetryMiddleware()"), names
+    )
+    assert len(names["broker"].middlewares) == 2
