@@ -91,7 +91,7 @@ class SubscriberConfig(SubscriberUsecaseConfig):
             if policy is AckPolicy.ACK_FIRST:
                 raise SetupError(
                     "a record is done when its handler ends, so AckPolicy.ACK_FIRST "
-                    "cannot be had: use AckPolicy.ACK"
+                    "is not supported: use AckPolicy.ACK"
                 )
             if policy is not EMPTY:
                 return policy
