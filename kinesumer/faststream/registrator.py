@@ -51,7 +51,7 @@ class KinesisRegistrator(Registrator[RawMessage, KinesisBrokerConfig]):
         ``run()``. With ``batch``, a message has the records of a batch.
 
         The other options are FastStream's. The default ``ack_policy`` is
-        ``NACK_ON_ERROR``. Raises SetupError for one that cannot be had.
+        ``NACK_ON_ERROR``. Raises SetupError for ``ACK_FIRST``.
         """
         if not streams:
             raise SetupError("subscriber() names no stream: name one or more")
