@@ -182,6 +182,35 @@ def partition_keys(request: Mapping[str, Any]) -> list[str]:
     return [row["pk"]["S"] for row in rows if "S" in row.get("pk", {})]
 
 
+class _Part(msgspec.Struct, rename="pascal"):
+    table_name: str
+
+
+class _Several(msgspec.Struct, rename="pascal"):
+    """The tables that a batch or a transaction names."""
+
+    request_items: dict[str, Any] = {}
+    transact_items: list[dict[str, _Part]] = []
+
+
+def table_actions(operation: str, body: bytes) -> list[tuple[str, str]]:
+    """Return the actions that a batch or transaction needs, each with its table.
+
+    A transaction needs those of its parts. Return nothing for other requests, and for
+    those that moto refuses.
+    """
+    if not operation.startswith(("Batch", "Transact")):
+        return []
+    try:
+        found = msgspec.json.decode(body, type=_Several)
+    except (ValueError, msgspec.MsgspecError):
+        return []
+    actions = [(operation, table) for table in found.request_items]
+    for item in found.transact_items:
+        actions += [(f"{kind}Item", part.table_name) for kind, part in item.items()]
+    return actions
+
+
 def parse(body: bytes) -> dict[str, Any]:
     """Parse a request's body. Raise AwsError if it isn't a JSON object."""
     try:

@@ -223,7 +223,12 @@ def _authorize(
 def _permissions(exchange: _Exchange) -> Iterator[tuple[str, str]]:
     """Yield each action that a request needs, with its resource."""
     call, request = exchange.call, exchange.request
-    yield call.action, call.resource
+    parts = dynamodb.table_actions(call.operation, exchange.http.body)
+    if not parts:
+        yield call.action, call.resource
+    for action, table in parts:
+        origin = Caller(exchange.caller.account, exchange.http.region)
+        yield f"dynamodb:{action}", _table_arn({"TableName": table}, origin)
     if isinstance(request, CreateStream) and request.tags:
         yield "kinesis:AddTagsToStream", call.resource
     if isinstance(request, RegisterStreamConsumer) and request.tags:
@@ -235,6 +240,8 @@ def _permissions(exchange: _Exchange) -> Iterator[tuple[str, str]]:
 
 def _table_arn(request: Mapping[str, Any], origin: Caller) -> str:
     table = request.get("TableName") or request.get("ResourceArn")
+    if table is None and isinstance(batch := request.get("RequestItems"), dict):
+        table = next(iter(batch), None)
     if not isinstance(table, str):
         return "*"
     arn = resource_arn("dynamodb", origin.region, origin.account, f"table/{table}")

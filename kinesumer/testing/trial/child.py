@@ -28,6 +28,12 @@ OTHER_ACCOUNT = "210987654321"
 EXTERNAL_ID = "demo-external-id"
 # The Spark driver prints this line on standard output when its query has started.
 STARTED = "started"
+# The number of a record, or of a change of a numbered item, in Spark's SQL.
+NUMBER = """
+CASE WHEN stream LIKE 'table/%'
+THEN get_json_object(decode(data, 'UTF-8'), '$.dynamodb.NewImage.number.N')
+ELSE decode(substring(data, 1, 20), 'UTF-8') END
+"""
 READER_ACTIONS = (
     "kinesis:DescribeStreamSummary",
     "kinesis:ListShards",
@@ -162,13 +168,9 @@ def run_query(settings: Settings) -> None:
         .option("startingPosition", "TRIM_HORIZON")
         .option("app", settings.names.spark_app)
         .option("table", settings.names.table)
-        .schema("stream_arn string, shard_id string, data binary")
+        .schema("stream string, stream_arn string, shard_id string, data binary")
         .load()
-        .selectExpr(
-            "stream_arn",
-            "shard_id",
-            "CAST(decode(substring(data, 1, 20), 'UTF-8') AS bigint) AS number",
-        )
+        .selectExpr("stream_arn", "shard_id", f"CAST({NUMBER} AS bigint) AS number")
     )
     query = (
         rows.writeStream.format("parquet")

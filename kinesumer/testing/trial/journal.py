@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Record
 from kinesumer.model.streams import ShardKey
+from kinesumer.model.table_streams import is_table_stream
 from kinesumer.runtime.clock import SystemClock
 from kinesumer.testing.kinesis.limits import Limits
 from kinesumer.wire import put_records
@@ -30,6 +32,18 @@ MAX_RECORDS = Limits().request_records
 # All processes of a machine share this clock.
 now = SystemClock().now
 T = TypeVar("T")
+
+
+def number_of(record: Record) -> int:
+    """Return the number of a record, or of a change of a numbered item."""
+    if is_table_stream(record.stream):
+        return number_of_change(record)
+    return int(record.data.partition(b" ")[0])
+
+
+def number_of_change(record: Record) -> int:
+    """Return the number that an item has since a change."""
+    return int((record.change.new_image or {})["number"])
 
 
 def data_of(number: int, key: str) -> bytes:
@@ -78,7 +92,8 @@ class LineWriter:
 class JournalWriter(LineWriter):
     """The journal of a client, in the client's process.
 
-    Its records are texts that begin with a number, followed by a space.
+    Its records are texts that begin with a number, followed by a space, or changes of
+    numbered items.
     """
 
     def __init__(self, path: str, client: str) -> None:
@@ -87,9 +102,10 @@ class JournalWriter(LineWriter):
 
     def record(self, record: Record, began: float) -> None:
         """Note that a record was handled, from a time until now."""
-        number, fence = int(record.data.partition(b" ")[0]), record.fence
+        fence = record.fence
         place = fence.shard, record.position, fence.epoch
-        self.write(Handled(self._client, number, *place, began, now()))
+        handled = Handled(self._client, number_of(record), *place, began, now())
+        self.write(handled)
 
 
 class Journal(Generic[T]):
@@ -122,6 +138,9 @@ class RecordCounts:
 
     def __init__(self, arns: Iterable[str]) -> None:
         self.produced: list[Produced] = []
+        # The changes of tables whose places aren't known yet: by stream and number, the
+        # time of DynamoDB's acknowledgement.
+        self.written: dict[str, dict[int, float]] = defaultdict(dict)
         self.handled: list[Handled] = []
         # Numbers of records in failed requests. Kinesis may have accepted them anyway.
         self.uncertain: set[int] = set()
@@ -130,17 +149,30 @@ class RecordCounts:
         self.waiting: dict[str, set[int]] = {arn: set() for arn in arns}
         self.seen: set[int] = set()  # the numbers of the handled records
 
+    @property
+    def total(self) -> int:
+        """The number of produced records and changes."""
+        return len(self.produced) + sum(map(len, self.written.values()))
+
     def add_produced(self, record: Produced) -> None:
         """Count a produced record."""
         self.produced.append(record)
-        if record.number not in self.seen:
-            self.waiting[record.shard.stream_arn].add(record.number)
+        self._await(record.shard.stream_arn, record.number)
+
+    def add_written(self, arn: str, number: int) -> None:
+        """Count a change of a table's item that DynamoDB has just acknowledged."""
+        self.written[arn][number] = now()
+        self._await(arn, number)
 
     def add_handled(self, record: Handled) -> None:
         """Count a handled record."""
         self.handled.append(record)
         self.seen.add(record.number)
         self.waiting[record.shard.stream_arn].discard(record.number)
+
+    def _await(self, arn: str, number: int) -> None:
+        if number not in self.seen:
+            self.waiting[arn].add(number)
 
 
 # --- the producer ---------------------------------------------------------------------
@@ -183,13 +215,15 @@ class Producer:
     """Produces to one stream. All producers number their records from one sequence."""
 
     arn: str
-    kinesis: Any
+    client: Any  # an AWS client of the stream's service
     counts: RecordCounts
     say: Callable[[str], None]
     is_failing: bool = False
 
+    most: ClassVar[int] = MAX_RECORDS  # entries of a request
+
     def __post_init__(self) -> None:
-        self._random = random.Random(self.arn)
+        self.random = random.Random(self.arn)
 
     async def run(
         self, rate: float, numbers: Iterator[int], stop: asyncio.Event
@@ -200,22 +234,20 @@ class Producer:
         while not stop.is_set():
             due = int((now() - started) * rate) - taken
             taken += due
-            new = make_entries(list(islice(numbers, due)), self._random)
-            entries = [*refused, *new]
+            entries = [*refused, *self.entries(list(islice(numbers, due)))]
             refused = []
-            for first in range(0, len(entries), MAX_RECORDS):
-                refused += await self._put(entries[first : first + MAX_RECORDS])
+            for first in range(0, len(entries), self.most):
+                refused += await self._put(entries[first : first + self.most])
             await asyncio.sleep(TICK_SECONDS)
         # Write the last throttled records, too, so that no number is missing.
         while refused:
             await asyncio.sleep(TICK_SECONDS)
-            refused = await self._put(refused[:MAX_RECORDS]) + refused[MAX_RECORDS:]
+            refused = await self._put(refused[: self.most]) + refused[self.most :]
 
     async def _put(self, entries: list[Entry]) -> list[Entry]:
-        """Write entries, and return those that Kinesis throttled."""
-        records = [{"Data": entry.data, "PartitionKey": entry.key} for entry in entries]
+        """Write entries, and return those that are to be written again."""
         try:
-            answer = await self.kinesis.put_records(StreamARN=self.arn, Records=records)
+            refused = await self.request(entries)
         except Exception as error:
             numbers = (n for entry in entries for n in entry.numbers)
             self.counts.uncertain.update(numbers)
@@ -224,6 +256,16 @@ class Producer:
             self.is_failing = True
             return []
         self.is_failing = False
+        return refused
+
+    def entries(self, numbers: Sequence[int]) -> list[Entry]:
+        """Return entries for the numbers, in order."""
+        return list(make_entries(numbers, self.random))
+
+    async def request(self, entries: list[Entry]) -> list[Entry]:
+        """Write entries, and return those that Kinesis throttled."""
+        records = [{"Data": entry.data, "PartitionKey": entry.key} for entry in entries]
+        answer = await self.client.put_records(StreamARN=self.arn, Records=records)
         refused = list[Entry]()
         for entry, result in zip(entries, answer["Records"], strict=True):
             if "ErrorCode" in result:

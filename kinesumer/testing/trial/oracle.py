@@ -105,6 +105,19 @@ def too_far(run: Run) -> Iterable[str]:
                     yield f"{key.shard_id}: the checkpoint covers {p}, not handled yet"
 
 
+def out_of_order(run: Run) -> Iterable[str]:
+    """Yield records that were first handled after a later one of the same key."""
+    keys = {(p.shard.stream_arn, p.number): p.key for p in run.produced}
+    last: dict[tuple[str, str], Handled] = {}
+    for (arn, number), h in first_handled(run).items():
+        key = keys.get((arn, number))
+        if key is not None:
+            before = last.get((arn, key), h)
+            if h.position < before.position:
+                yield f"{h} was handled after {before}"
+            last[arn, key] = h
+
+
 def repeated(run: Run) -> Counter[ShardKey]:
     """Return how many records of each shard were handled again."""
     first = Counter(h.shard for h in first_handled(run).values())

@@ -17,6 +17,7 @@ import msgspec
 from kinesumer.config import STATE_STORE, Config
 from kinesumer.errors import KinesumerError
 from kinesumer.model.streams import Stream
+from kinesumer.model.table_streams import is_table_stream
 from kinesumer.telemetry.history_file import HISTORY_VARIABLE
 
 CHILD = "kinesumer.testing.trial.child"
@@ -41,6 +42,11 @@ class TrialStream(msgspec.Struct, frozen=True):
     label: str
     read: Stream  # as users pass it to consume()
     writer_role: str | None = None
+
+    @property
+    def is_of_table(self) -> bool:
+        """True if it is the stream of a DynamoDB table."""
+        return is_table_stream(self.arn)
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):

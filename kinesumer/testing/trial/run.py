@@ -14,13 +14,15 @@ from rich.live import Live
 from rich.text import Text
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
-from kinesumer.aws.kinesis import open_source
 from kinesumer.aws.session import ClientFactory
+from kinesumer.aws.sources import open_polled_source
+from kinesumer.aws.table_streams import TableStreamSource
 from kinesumer.model.streams import Stream
 from kinesumer.ops.cli.tables import status_picture
 from kinesumer.ops.group.observation import FleetView
 from kinesumer.ops.group.status import GroupReport, report
 from kinesumer.runtime.text import MAX_NAMED
+from kinesumer.testing.trial import oracle
 from kinesumer.testing.trial.journal import (
     Handled,
     Journal,
@@ -38,6 +40,7 @@ from kinesumer.testing.trial.processes import (
 )
 from kinesumer.testing.trial.scenario import Scenario, Watcher
 from kinesumer.testing.trial.spark_process import SPARK_SECONDS, SparkProcess
+from kinesumer.testing.trial.table_items import TableProducer, find_changes
 from kinesumer.testing.trial.verdict import (
     Event,
     Line,
@@ -166,6 +169,7 @@ class Trial:
         self.faults: list[str] = []  # found during the run
         self.verdict: Verdict
         self.spark_verdict: Verdict = Verdict([])
+        self.observed: Run  # all that happened
         self.processes = processes
         self._options = options
         self._screen = screen
@@ -194,9 +198,10 @@ class Trial:
         opened = []
         for stream in streams:
             role = clients.role(stream.writer_role) if stream.writer_role else None
-            opened.append((await clients.open("kinesis", role=role)).client)
+            service = "dynamodb" if stream.is_of_table else "kinesis"
+            opened.append((await clients.open(service, role=role)).client)
         sources = [
-            await open_source(clients, Stream(s.arn, role_arn=s.writer_role))
+            await open_polled_source(clients, Stream(s.arn, role_arn=s.writer_role))
             for s in streams
         ]
         if self._options.spark:
@@ -223,7 +228,10 @@ class Trial:
             await self._stop_clients()
             await self._watcher.look()
             self._collect()
-            run = self._read_run()
+            for source in sources:
+                if isinstance(source, TableStreamSource):
+                    self.faults += await find_changes(source, self._counts)
+            run = self.observed = self._read_run()
             await self._judge_spark(run.parents)
         finally:
             observer.cancel()
@@ -255,15 +263,16 @@ class Trial:
         stop, numbers = asyncio.Event(), count(1)
         rate = self._options.rate / len(opened)
         async with asyncio.TaskGroup() as tasks:
-            for index, kinesis in enumerate(opened):
-                arn = self._streams[index].arn
-                producer = Producer(arn, kinesis, self._counts, self._say)
+            for index, client in enumerate(opened):
+                stream = self._streams[index]
+                make = TableProducer if stream.is_of_table else Producer
+                producer = make(stream.arn, client, self._counts, self._say)
                 tasks.create_task(producer.run(rate, numbers, stop))
             tasks.create_task(scenario.run(self._started))
             left = self._started + self._options.seconds - now()
             await asyncio.sleep(max(0.0, left))
             stop.set()
-        self._say(f"producing ends after {len(self._counts.produced):,} records")
+        self._say(f"producing ends after {self._counts.total:,} records")
 
     async def _catch_up(self) -> None:
         spark = self._spark
@@ -316,6 +325,7 @@ class Trial:
         self.verdict = Verdict(
             [
                 *judge_promises(run, self.processes.histories),
+                nothing("records of a key out of order", [*oracle.out_of_order(run)]),
                 *judge_repeats(run, *limits),
                 Line("KPL aggregates", f"{counts.aggregates}"),
                 nothing("records not committed after all clients have left", missing),
@@ -367,7 +377,7 @@ class Trial:
             seconds=at - self._started,
             of_seconds=self._options.seconds,
             phase=self._phase,
-            produced=len(counts.produced),
+            produced=counts.total,
             processed=processed,
             per_second=(processed - before) / max(CHECK_SECONDS, at - first),
             behind=[len(counts.waiting[stream.arn]) for stream in self._streams],

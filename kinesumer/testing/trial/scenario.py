@@ -27,10 +27,10 @@ class Scenario:
 
     seconds: float
     clients: int
+    # The first one or two are of Kinesis.
     streams: list[TrialStream]
     sources: Sequence[StreamSource]
-    # A Kinesis client with permission to split and merge shards of the first two
-    # streams.
+    # A Kinesis client with permission to split and merge shards of these.
     kinesis: Any
     processes: Processes
     watcher: Watcher
@@ -74,7 +74,7 @@ class Scenario:
     async def _merge(self) -> Event:
         # Use the second stream if it has two shards to merge. Otherwise use the first
         # stream, which has two shards since its split.
-        stream = 1 if len(await self._open(1)) > 1 else 0
+        stream = 1 if await self._can_merge(1) else 0
         left, right = (await self._open(stream))[:2]
         at = now()
         await self.kinesis.merge_shards(
@@ -86,6 +86,10 @@ class Scenario:
         numbers = [shard_number(shard.shard_id) for shard in (left, right)]
         text = f"merge shards {numbers[0]} and {numbers[1]} of {name}"
         return Event(kind="merge", at=at, text=text)
+
+    async def _can_merge(self, stream: int) -> bool:
+        is_of_kinesis = not self.streams[stream].is_of_table
+        return is_of_kinesis and len(await self._open(stream)) > 1
 
     async def _open(self, stream: int) -> list[Shard]:
         return lineage.leaves(await self.sources[stream].list_shards())

@@ -154,7 +154,7 @@ class SparkProcess:
 
     async def has_all_rows(self) -> bool:
         """Return whether the output has at least as many rows as there are records."""
-        return await self._count_rows() >= len(self._counts.produced)
+        return await self._count_rows() >= self._counts.total
 
     async def end(self) -> str | None:
         """Kill the driver. If it is restarting, wait for that first.

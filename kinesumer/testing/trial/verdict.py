@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kinesumer import Config
 from kinesumer.model.streams import ShardKey
+from kinesumer.model.table_streams import is_table_stream
 from kinesumer.ops.history.check import check_directories
 from kinesumer.runtime.text import MAX_NAMED
 from kinesumer.testing.bounds import HAND_OVER_SECONDS, STEADY_SECONDS, crash_bound
@@ -222,6 +223,8 @@ def _caused(
     kinds: tuple[str, ...]
     if is_child:
         kinds, what, bound = ("split", "merge"), "child after parents", STEADY_SECONDS
+        if is_table_stream(entry.shard.stream_arn):
+            return Pause(len(events) + 1, f"roll-overs of tables: {what}", 0.0, bound)
     elif (before.client, before.epoch) == (entry.client, entry.epoch):
         return Pause(len(events), "otherwise", 0.0, STEADY_SECONDS)
     else:

@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kinesumer.aws.session import ClientFactory
-from kinesumer.testing.trial.acceptance.resources import (
-    Resources,
-    Streams,
-    TableResources,
-)
+from kinesumer.testing.trial.acceptance.resources import Resources, Streams
+from kinesumer.testing.trial.acceptance.table_resources import StreamedTables
 
 # The names of all streams and tables of all runs begin with this.
 PREFIX = "kinesumer-acceptance"
@@ -61,7 +58,7 @@ class Account:
     names: RunNames
     region: str
     clients: ClientFactory
-    tables: TableResources
+    tables: StreamedTables
     streams: Streams
     other: Streams | None  # those of another account, by its role
 
@@ -71,28 +68,19 @@ class Account:
         return self.streams.is_aws and self.tables.is_aws
 
     @property
-    def all_streams(self) -> list[Streams]:
-        """The streams of the account, and of the other one."""
-        return [self.streams, *([self.other] if self.other else [])]
-
-    @property
     def resources(self) -> list[Resources]:
         """The streams and tables of the account, and the streams of the other one."""
-        return [*self.all_streams, self.tables]
+        return [self.streams, *([self.other] if self.other else []), self.tables]
 
     async def remove_all(self) -> list[str]:
         """Delete what the run has created. Return a sentence for each failure."""
         problems = []
-        created: list[tuple[Resources, str]] = [
-            (streams, name)
-            for streams in self.all_streams
-            for name in sorted(streams.created)
-        ]
-        for resources, name in [*created, (self.tables, self.names.table)]:
-            try:
-                await resources.begin_deleting(name)
-            except Exception as error:
-                problems.append(f"{resources.kind} {name} isn't removed: {error}")
+        for resources in self.resources:
+            for name in sorted(resources.created):
+                try:
+                    await resources.begin_deleting(name)
+                except Exception as error:
+                    problems.append(f"{resources.kind} {name} isn't removed: {error}")
         return problems
 
 
@@ -112,7 +100,7 @@ async def open_account(
             names=names,
             region=clients.region or "",
             clients=clients,
-            tables=await TableResources.open(clients),
+            tables=await StreamedTables.open_tagged(clients, names.tags),
             streams=await Streams.open(clients, names.tags),
             other=other,
         )
@@ -130,6 +118,8 @@ UNITS = {
     "writes of the table": (60_000, 0.625 / 1e6),
     "reads of the table": (120_000, 0.125 / 1e6),
 }
+# The same for the streams of tables.
+TABLE_UNITS = {"reads of tables' streams": (100_000, 0.2 / 1e6)}
 PRICES = (
     "list prices of us-east-1 as of 2025-11; other regions cost up to twice as much"
 )
@@ -143,13 +133,15 @@ class Plan(NamedTuple):
     # The sum over all stream consumers of the shards of their streams.
     consumer_shards: int
     minutes: int
+    tables: bool = False  # whether it creates tables with streams
 
     @property
     def dollars(self) -> float:
         """The highest cost of the run, rounded up to cents."""
         hours = math.ceil(self.minutes / 60)
         cost = hours * (self.shards + self.consumer_shards) * SHARD_HOUR
-        cost += sum(units * price for units, price in UNITS.values())
+        used = UNITS | TABLE_UNITS if self.tables else UNITS
+        cost += sum(units * price for units, price in used.values())
         return math.ceil(cost * 100) / 100
 
     def lines(self, table: str, prefix: str, where: str) -> list[str]:
@@ -160,6 +152,7 @@ class Plan(NamedTuple):
         return [
             f"This creates at {where}:",
             f"  the DynamoDB table {table} (on demand)",
+            *([f"  DynamoDB tables {prefix}-… with streams (on demand)"] * self.tables),
             f"  Kinesis streams {prefix}-… (provisioned), with at most {self.shards} "
             f"shards in total{consumers}",
             f"It takes up to {self.minutes} minutes, and costs at most "
@@ -180,6 +173,17 @@ TABLE_ACTIONS = (
     "dynamodb:Query",
     "dynamodb:TagResource",
     "dynamodb:UpdateItem",
+)
+# Those of tables with streams, in addition.
+STREAMED_TABLE_ACTIONS = (
+    "dynamodb:BatchWriteItem",
+    "dynamodb:UpdateTable",
+    "dynamodb:UpdateTimeToLive",
+)
+TABLE_STREAM_ACTIONS = (
+    "dynamodb:DescribeStream",
+    "dynamodb:GetRecords",
+    "dynamodb:GetShardIterator",
 )
 STREAM_ACTIONS = (
     "kinesis:AddTagsToStream",
@@ -204,19 +208,25 @@ CONSUMER_ACTIONS = (
 )
 
 
-def policy(*, fan_out: bool, role_arn: str | None) -> dict[str, Any]:
+def policy(
+    *, fan_out: bool = False, tables: bool = False, role_arn: str | None = None
+) -> dict[str, Any]:
     """Return the policy of a run with these options.
 
     The role of another account needs the statements ``Streams`` and ``Lists``.
     """
     streams = f"arn:*:kinesis:*:*:stream/{PREFIX}-*"  # in any partition
+    table = f"arn:*:dynamodb:*:*:table/{PREFIX}-*"
     granted: list[tuple[str, tuple[str, ...], str]] = [
-        ("Table", TABLE_ACTIONS, f"arn:*:dynamodb:*:*:table/{PREFIX}-*"),
+        ("Table", TABLE_ACTIONS, table),
         ("Streams", STREAM_ACTIONS, streams),
         ("Lists", ("dynamodb:ListTables", "kinesis:ListStreams"), "*"),
     ]
     if fan_out:
         granted.append(("Consumers", CONSUMER_ACTIONS, streams))
+    if tables:
+        granted.append(("StreamedTables", STREAMED_TABLE_ACTIONS, table))
+        granted.append(("TableStreams", TABLE_STREAM_ACTIONS, f"{table}/stream/*"))
     if role_arn is not None:
         granted.append(("Role", ("sts:AssumeRole",), role_arn))
     statements = [

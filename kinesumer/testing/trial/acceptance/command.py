@@ -33,6 +33,9 @@ from kinesumer.testing.trial.acceptance.run import Options, Run, plan
 )
 @click.option("--fan-out", is_flag=True, help="Check enhanced fan-out, too.")
 @click.option(
+    "--tables", is_flag=True, help="Check the streams of DynamoDB tables, too."
+)
+@click.option(
     "--skip",
     metavar="PATTERN",
     multiple=True,
@@ -52,6 +55,7 @@ async def acceptance(
     common: CommonOptions,
     role_arn: str | None,
     fan_out: bool,
+    tables: bool,
     skip: tuple[str, ...],
     reports: Path,
     keep: bool,
@@ -60,7 +64,7 @@ async def acceptance(
 ) -> None:
     """Check on your AWS account, or another endpoint, what the library promises.
 
-    Creates a table and streams with a unique prefix, puts records, and runs clients
+    Creates tables and streams with a unique prefix, puts records, and runs clients
     that are killed and stopped while shards are split and merged. Says beforehand what
     it creates and what that costs, and asks. Removes everything at the end. Writes a
     report as JSON and as Markdown, which you can attach to an issue. The exit status is
@@ -70,10 +74,13 @@ async def acceptance(
         raise ConfigurationError("--external-id needs --role-arn: pass both")
     if policy:
         click.echo(
-            json.dumps(policy_document(fan_out=fan_out, role_arn=role_arn), indent=2)
+            json.dumps(
+                policy_document(fan_out=fan_out, tables=tables, role_arn=role_arn),
+                indent=2,
+            )
         )
         return
-    options = Options(fan_out, keep, skip)
+    options = Options(fan_out, tables, keep, skip)
     names = RunNames.new()
     external_id = common.external_id
     async with open_account(names, common.region, role_arn, external_id) as account:

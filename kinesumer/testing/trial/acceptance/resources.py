@@ -50,9 +50,12 @@ class Resources:
     kind: str
     service: str
     unavailable: type[TransientError]
+    _deletion: Mapping[str, bool] = {}  # options of the call that deletes
 
     def __init__(self, opened: OpenClient) -> None:
         self._opened = opened
+        # The names of those that were created here and not deleted.
+        self.created: set[str] = set()
 
     @property
     def is_aws(self) -> bool:
@@ -83,7 +86,9 @@ class Resources:
 
     async def begin_deleting(self, name: str) -> None:
         """Begin to delete a resource. It needn't exist."""
-        await self._call(f"Delete{self.kind.title()}", name, ignored=NOT_FOUND)
+        delete = f"Delete{self.kind.title()}"
+        await self._call(delete, name, ignored=NOT_FOUND, **self._deletion)
+        self.created.discard(name)
 
     async def _call(
         self,
@@ -130,6 +135,7 @@ class TableResources(Resources):
 
         The name must be new. If it is in use, a call whose answer was lost created it.
         """
+        self.created.add(name)
         pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
         await self._call("CreateTable", name, ignored=IN_USE, Tags=pairs, **DEFINITION)
 
@@ -152,6 +158,7 @@ class Streams(Resources):
     kind = "stream"
     service = "kinesis"
     unavailable = SourceUnavailableError
+    _deletion: Mapping[str, bool] = {"EnforceConsumerDeletion": True}
 
     def __init__(
         self,
@@ -163,7 +170,6 @@ class Streams(Resources):
     ) -> None:
         super().__init__(opened)
         self.role_arn = role_arn
-        self.created: set[str] = set()
         self._clients, self._external_id = clients, external_id
         self._tags_of_new = dict(tags)
 
@@ -213,13 +219,6 @@ class Streams(Resources):
             return False
 
         await until(is_gone, f"stream {stream} isn't deleted")
-
-    async def begin_deleting(self, name: str) -> None:
-        """Begin to delete a stream with its consumers. It needn't exist."""
-        await self._call(
-            "DeleteStream", name, ignored=NOT_FOUND, EnforceConsumerDeletion=True
-        )
-        self.created.discard(name)
 
     def stream(self, name: str, fan_out: str | None = None) -> Stream:
         """Return a stream in the form in which a user passes it to ``consume()``."""

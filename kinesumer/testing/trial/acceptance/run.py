@@ -31,6 +31,12 @@ from kinesumer.testing.trial.acceptance.contract.store import (
     STORE_CHECKS,
     Stores,
 )
+from kinesumer.testing.trial.acceptance.contract.table_shard_ends import (
+    TABLE_END_CHECKS,
+)
+from kinesumer.testing.trial.acceptance.contract.table_source import TABLE_CHECKS
+from kinesumer.testing.trial.acceptance.resources import Streams
+from kinesumer.testing.trial.acceptance.table_resources import StreamedTables
 from kinesumer.testing.trial.processes import Names, Processes, TrialStream
 from kinesumer.testing.trial.run import Plain, Trial, TrialOptions
 from kinesumer.testing.trial.spark_process import missing_spark
@@ -38,8 +44,12 @@ from kinesumer.testing.trial.spark_process import missing_spark
 CHECK_SECONDS = 600.0
 # Checks of streams that run at the same time, since they wait for AWS most of the time.
 CONCURRENT = 4
+# AWS permits only ten calls of DescribeStream a second.
+CONCURRENT_TABLES = 2
 MINUTES = 20  # and as long again with fan-out
+TABLE_MINUTES = 15
 STORE, STREAMS, CONSUMERS = "state store", "streams", "stream consumers"
+TABLES = "table streams"
 CLIENTS, OTHER_ACCOUNT, GROUP = "clients", "other account", "group"
 GROUP_CHECK = "three processes lose nothing and keep the order"
 SPARK_CHECK = "a Spark query has each record once and in order"
@@ -50,6 +60,7 @@ class Options(NamedTuple):
     """The options of a run."""
 
     fan_out: bool = False
+    tables: bool = False
     keep: bool = False
     # Patterns of checks to skip, as "part: name".
     skip: tuple[str, ...] = ()
@@ -70,7 +81,8 @@ def plan(options: Options, *, has_role: bool) -> Plan:
         # In the group, a split makes two shards, and a merge one.
         shards=shards + PAIR * PAIR + 2 + 1,
         consumer_shards=consumer_shards,
-        minutes=MINUTES * (1 + options.fan_out),
+        minutes=MINUTES * (1 + options.fan_out) + TABLE_MINUTES * options.tables,
+        tables=options.tables,
     )
 
 
@@ -93,9 +105,16 @@ class Run:
         for number, check in enumerate(STORE_CHECKS):
             stores = Stores(store, absent, f"{number}")
             await self._check(STORE, check.name, check.run, stores)
-        await self._checks_of_streams(STREAMS, "source", [*SOURCE_CHECKS, *END_CHECKS])
+        checks: list[Check[Any]] = [*SOURCE_CHECKS, *END_CHECKS]
+        await self._contract(STREAMS, "source", checks, account.streams)
+        if self.options.tables:
+            checks = [*TABLE_CHECKS, *TABLE_END_CHECKS]
+            await self._contract(TABLES, "table", checks, account.tables)
+        else:
+            self._skip(TABLES, "streams of DynamoDB tables", "--tables was not given")
         if self.options.fan_out:
-            await self._checks_of_streams(CONSUMERS, "consumers", CONSUMER_CHECKS)
+            checks = [*CONSUMER_CHECKS]
+            await self._contract(CONSUMERS, "consumers", checks, account.streams)
             await self._client_checks(CLIENTS, clients.FAN_OUT_CLIENT_CHECKS)
         else:
             self._skip(CONSUMERS, "enhanced fan-out", "--fan-out was not given")
@@ -103,15 +122,21 @@ class Run:
         await self._client_checks(OTHER_ACCOUNT, clients.OTHER_ACCOUNT_CHECKS)
         await self._group()
 
-    async def _checks_of_streams(
-        self, part: str, short: str, checks: Sequence[Check[[Any, str]]]
+    async def _contract(
+        self,
+        part: str,
+        short: str,
+        checks: Sequence[Check[[Any, str]]],
+        of: Streams | StreamedTables,
     ) -> None:
-        streams, slots = self.account.streams, asyncio.Semaphore(CONCURRENT)
+        """Check the contract of streams, or of tables with streams."""
+        is_of_tables = of is self.account.tables
+        slots = asyncio.Semaphore(CONCURRENT_TABLES if is_of_tables else CONCURRENT)
 
         async def one(number: int, check: Check[[Any, str]]) -> None:
             name = f"{self.account.names.prefix}-{short}-{number}"
             async with slots:
-                await self._check(part, check.name, check.run, streams, name)
+                await self._check(part, check.name, check.run, of, name)
                 await self._remove(name)
 
         async with asyncio.TaskGroup() as tasks:
@@ -126,17 +151,17 @@ class Run:
             await self._check(part, check.name, check.run, self.account, name)
             await self._remove(name)
 
-    async def _remove(self, stream: str) -> None:
+    async def _remove(self, of_check: str) -> None:
         """Delete a check's streams now, since an account has a limit of shards.
 
         A check that needs several streams appends a hyphen and more to the name.
         """
         if self.options.keep:
             return
-        for streams in self.account.all_streams:
-            for name in list(streams.created):
-                if f"{name}-".startswith(f"{stream}-"):
-                    await streams.begin_deleting(name)
+        for one in self.account.resources:
+            for name in list(one.created):
+                if f"{name}-".startswith(f"{of_check}-"):
+                    await one.begin_deleting(name)
 
     async def _group(self) -> None:
         missing = missing_spark()
@@ -167,6 +192,11 @@ class Run:
             await account.streams.create(name, PAIR)
             arn = (await (await account.streams.source(name)).describe()).arn
             streams.append(TrialStream(arn, f"stream {number}", Stream(name)))
+        if self.options.tables:
+            name = f"{account.names.prefix}-group"
+            await account.tables.create_streamed(name)
+            arn = await (await account.tables.source(name)).arn()
+            streams.append(TrialStream(arn, "table", Stream(table=name)))
         region = {"AWS_REGION": account.region, "AWS_DEFAULT_REGION": account.region}
         options = TrialOptions(seconds=60, clients=3, rate=200, spark=spark)
         with tempfile.TemporaryDirectory(prefix="kinesumer-acceptance-") as directory:

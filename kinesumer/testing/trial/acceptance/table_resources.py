@@ -30,7 +30,6 @@ class StreamedTables(TableResources):
         self, clients: ClientFactory, opened: OpenClient, tags: Mapping[str, str]
     ) -> None:
         super().__init__(opened)
-        self.created: set[str] = set()
         self._clients = clients
         self._tags_of_new = [{"Key": key, "Value": tags[key]} for key in tags]
 
@@ -55,11 +54,6 @@ class StreamedTables(TableResources):
             **stream,
         )
         await self._until_active(name)
-
-    async def begin_deleting(self, name: str) -> None:
-        """Begin to delete a table. It needn't exist."""
-        await super().begin_deleting(name)
-        self.created.discard(name)
 
     async def set_stream(self, name: str, view: str | None) -> None:
         """Enable a table's stream, or disable it if ``view`` is None, and wait."""

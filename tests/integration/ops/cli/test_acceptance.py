@@ -81,7 +81,7 @@ def test_everything_passes_with_exactly_the_printed_policy(
     aws: EmbeddedAws, tmp_path: Path
 ) -> None:
     role = aws.create_role("partner", account=OTHER, external_id=EXTERNAL_ID)
-    printed = policy(fan_out=True, role_arn=role.arn)
+    printed = policy(fan_out=True, tables=True, role_arn=role.arn)
     aws.restrict(printed, "*:user/*")
     of_role = [s for s in printed["Statement"] if s["Sid"] in ("Streams", "Lists")]
     aws.restrict(printed | {"Statement": of_role}, "*:assumed-role/*")
@@ -90,6 +90,7 @@ def test_everything_passes_with_exactly_the_printed_policy(
         aws.environment(),
         tmp_path,
         "--fan-out",
+        "--tables",
         f"--role-arn={role.arn}",
         f"--external-id={EXTERNAL_ID}",
         NO_SPARK,
@@ -185,4 +186,4 @@ def test_a_run_asks_and_creates_nothing_without_an_answer(
 
 def test_the_policy_is_printed_without_credentials(run: Run) -> None:
     printed = json.loads(run("acceptance", "--policy").output)
-    assert printed == policy(fan_out=False, role_arn=None)
+    assert printed == policy()

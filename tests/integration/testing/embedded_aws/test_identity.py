@@ -244,6 +244,40 @@ async def test_callers_with_a_policy_may_do_what_it_allows_where_it_allows_it(
     await kinesis.list_shards(StreamName="other")
 
 
+async def test_a_batch_needs_its_action_on_each_table_and_a_transaction_its_parts(
+    aws: EmbeddedAws, dynamodb: Any
+) -> None:
+    row = {"pk": {"S": "a"}, "sk": {"S": "x"}}
+    arns = {name: table_arn(aws, name) for name in ("mine", "theirs")}
+    put = {"PutRequest": {"Item": row}}
+
+    def batch(*tables: str) -> Any:
+        return dynamodb.batch_write_item(RequestItems={name: [put] for name in tables})
+
+    def transaction(**parts: str) -> Any:
+        items = {"Put": {"Item": row}, "Delete": {"Key": row}}
+        return dynamodb.transact_write_items(
+            TransactItems=[
+                {kind: {"TableName": table, **items[kind]}}
+                for kind, table in parts.items()
+            ]
+        )
+
+    aws.restrict(policy(["dynamodb:BatchWriteItem", "dynamodb:PutItem"], arns["mine"]))
+    await batch("mine")
+    await transaction(Put="mine")
+    for call in (batch("mine", "theirs"), transaction(Put="theirs")):
+        assert arns["theirs"] in (await refused(call)).message
+    answer = await refused(transaction(Delete="mine"))
+    assert f"dynamodb:DeleteItem on resource: {arns['mine']}" in answer.message
+
+
+def table_arn(aws: EmbeddedAws, name: str) -> str:
+    """Create a table, and return its ARN."""
+    aws.create_table(name)
+    return f"arn:aws:dynamodb:us-east-1:{aws.account().account}:table/{name}"
+
+
 @pytest.mark.parametrize("more", [{"Effect": "Deny"}, {"Condition": {}}])
 def test_a_policy_that_says_more_than_is_enforced_is_refused(
     more: dict[str, object],

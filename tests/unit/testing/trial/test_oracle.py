@@ -73,6 +73,25 @@ def test_a_checkpoint_of_a_record_that_was_handled_later_is_too_far() -> None:
     }
 
 
+def test_a_record_first_handled_after_a_later_one_of_its_key_is_out_of_order() -> None:
+    made = produced(0, 1)
+    child = ShardKey("orders", "shard-1")
+    made[1] = made[1]._replace(shard=child)
+    first, second = handled(0, at=1), handled(1, at=2)._replace(shard=child)
+    again = first._replace(began=3.0, ended=3.1)
+    late = first._replace(began=4.0, ended=4.1)
+
+    def faults(*done: Handled) -> list[str]:
+        return list(oracle.out_of_order(Run(made, done, {}, {})))
+
+    assert faults(first, second, again) == []
+    [fault] = faults(second, late)
+    assert "number=0" in fault
+    assert "was handled after" in fault
+    made[1] = made[1]._replace(key="another")
+    assert faults(second, late) == []
+
+
 @pytest.mark.parametrize(
     ("owners", "records"),
     [(["", "old", "new"], 40), (["", "old", "", "new"], 0), (["", "new"], 0)],

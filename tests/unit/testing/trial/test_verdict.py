@@ -95,6 +95,23 @@ def test_a_slow_start_of_a_child_shard_is_a_fault() -> None:
     assert run.faults() == ["split shard 0: child after parents: 4.50 s"]
 
 
+def test_a_slow_start_of_a_tables_shard_is_a_fault_unless_a_kill_explains_it() -> None:
+    table = "arn:aws:dynamodb:us-east-1:000000000000:table/orders/stream/2026"
+    parent, child = ShardKey(table, "shard-0"), ShardKey(table, "shard-1")
+    kill = Event(kind="kill", at=0.9, text="kill a", client="a", shards={parent})
+    for events, faults in [
+        ([], ["roll-overs of tables: child after parents: 4.50 s"]),
+        ([kill], []),
+    ]:
+        run = Run(0, *events)
+        run.parents = {child: [parent]}
+        run.put(10, shard=parent)
+        run.put(5, first=11, shard=child)
+        run.process(range(1, 11), shard=parent)
+        run.process(range(11, 16), shard=child, late=4.6)
+        assert run.faults() == faults
+
+
 def test_a_pause_without_a_cause_is_a_fault() -> None:
     run = Run(200)
     run.process(range(1, 99))
