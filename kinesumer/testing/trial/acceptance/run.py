@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kinesumer.aws.dynamodb import ensure_table, open_store
 from kinesumer.errors import KinesumerError
@@ -35,17 +35,14 @@ from kinesumer.testing.trial.acceptance.contract.table_shard_ends import (
     TABLE_END_CHECKS,
 )
 from kinesumer.testing.trial.acceptance.contract.table_source import TABLE_CHECKS
-from kinesumer.testing.trial.acceptance.resources import Streams
-from kinesumer.testing.trial.acceptance.table_resources import StreamedTables
 from kinesumer.testing.trial.processes import Names, Processes, TrialStream
 from kinesumer.testing.trial.run import Plain, Trial, TrialOptions
 from kinesumer.testing.trial.spark_process import missing_spark
 
+T = TypeVar("T")
 CHECK_SECONDS = 600.0
 # Checks of streams that run at the same time, since they wait for AWS most of the time.
 CONCURRENT = 4
-# AWS permits only ten calls of DescribeStream a second.
-CONCURRENT_TABLES = 2
 MINUTES = 20  # and as long again with fan-out
 TABLE_MINUTES = 15
 STORE, STREAMS, CONSUMERS = "state store", "streams", "stream consumers"
@@ -105,50 +102,43 @@ class Run:
         for number, check in enumerate(STORE_CHECKS):
             stores = Stores(store, absent, f"{number}")
             await self._check(STORE, check.name, check.run, stores)
-        checks: list[Check[Any]] = [*SOURCE_CHECKS, *END_CHECKS]
-        await self._contract(STREAMS, "source", checks, account.streams)
+        await self._checks_of_streams(STREAMS, "source", [*SOURCE_CHECKS, *END_CHECKS])
         if self.options.tables:
-            checks = [*TABLE_CHECKS, *TABLE_END_CHECKS]
-            await self._contract(TABLES, "table", checks, account.tables)
+            # AWS permits only ten calls of DescribeStream a second.
+            await self._in_turn(TABLES, TABLE_CHECKS, account.tables)
+            await self._in_turn(TABLES, TABLE_END_CHECKS, account.tables)
         else:
             self._skip(TABLES, "streams of DynamoDB tables", "--tables was not given")
         if self.options.fan_out:
-            checks = [*CONSUMER_CHECKS]
-            await self._contract(CONSUMERS, "consumers", checks, account.streams)
-            await self._client_checks(CLIENTS, clients.FAN_OUT_CLIENT_CHECKS)
+            await self._checks_of_streams(CONSUMERS, "consumers", CONSUMER_CHECKS)
+            await self._in_turn(CLIENTS, clients.FAN_OUT_CLIENT_CHECKS, account)
         else:
             self._skip(CONSUMERS, "enhanced fan-out", "--fan-out was not given")
-        await self._client_checks(CLIENTS, clients.CLIENT_CHECKS)
-        await self._client_checks(OTHER_ACCOUNT, clients.OTHER_ACCOUNT_CHECKS)
+        await self._in_turn(CLIENTS, clients.CLIENT_CHECKS, account)
+        await self._in_turn(OTHER_ACCOUNT, clients.OTHER_ACCOUNT_CHECKS, account)
         await self._group()
 
-    async def _contract(
-        self,
-        part: str,
-        short: str,
-        checks: Sequence[Check[[Any, str]]],
-        of: Streams | StreamedTables,
+    async def _checks_of_streams(
+        self, part: str, short: str, checks: Sequence[Check[[Any, str]]]
     ) -> None:
-        """Check the contract of streams, or of tables with streams."""
-        is_of_tables = of is self.account.tables
-        slots = asyncio.Semaphore(CONCURRENT_TABLES if is_of_tables else CONCURRENT)
+        streams, slots = self.account.streams, asyncio.Semaphore(CONCURRENT)
 
         async def one(number: int, check: Check[[Any, str]]) -> None:
             name = f"{self.account.names.prefix}-{short}-{number}"
             async with slots:
-                await self._check(part, check.name, check.run, of, name)
+                await self._check(part, check.name, check.run, streams, name)
                 await self._remove(name)
 
         async with asyncio.TaskGroup() as tasks:
             for number, check in enumerate(checks):
                 tasks.create_task(one(number, check))
 
-    async def _client_checks(
-        self, part: str, checks: Sequence[Check[[Account, str]]]
+    async def _in_turn(
+        self, part: str, checks: Sequence[Check[[T, str]]], of: T
     ) -> None:
         for check in checks:
             name = f"{self.account.names.prefix}-{check.name.replace(' ', '-')}"
-            await self._check(part, check.name, check.run, self.account, name)
+            await self._check(part, check.name, check.run, of, name)
             await self._remove(name)
 
     async def _remove(self, of_check: str) -> None:

@@ -27,6 +27,7 @@ from kinesumer.testing.trial.acceptance.contract.source import read, records_of
 from kinesumer.testing.trial.acceptance.contract.table_source import (
     changes,
     item,
+    list_shards,
     numbers,
     one_item,
     read_to_end,
@@ -57,7 +58,7 @@ async def a_shard_rolled_over_ends_with_its_child(
     expect_equal(numbers(records_of(inherited)), [2])
     last, first = table.records[-1].position, records_of(inherited)[0].position
     expect(last < first, f"{first} of a child doesn't follow {last} of its parent")
-    shards = {shard.shard_id: shard for shard in await table.source.list_shards()}
+    shards = {shard.shard_id: shard for shard in await list_shards(table.source)}
     expect(shards[table.shard_id].closed, "the parent is listed as open")
     expect(not shards[child.shard_id].closed, "the child is listed as closed")
     expect_equal(shards[child.shard_id].parents, (table.shard_id,), "parents")
@@ -71,7 +72,7 @@ async def a_split_shard_of_a_table_ends_with_its_children(
     await tables.split(name, table.shard_id)
     pages = await table.read(tables, Start.TRIM_HORIZON, 1)
     children = expect_children(pages, table.shard_id, 2)
-    listed = [shard.shard_id for shard in await table.source.list_shards()]
+    listed = [shard.shard_id for shard in await list_shards(table.source)]
     for child in children:
         expect(child.shard_id in listed, f"{child.shard_id} isn't listed")
 
@@ -87,7 +88,7 @@ async def a_closed_shard_of_a_table_ends_again(
     pages = await read_to_end(tables, table.source, early)
     expect_equal(numbers(records_of(pages)), [1])
     expect_children(pages, table.shard_id, 1)
-    shards = {shard.shard_id: shard for shard in await table.source.list_shards()}
+    shards = {shard.shard_id: shard for shard in await list_shards(table.source)}
     ending = shards[table.shard_id].ending_sequence_number or ""
     last = records_of(pages)[-1].position
     for after in (Start.LATEST, last, Position(ending)):
@@ -106,12 +107,12 @@ async def the_changes_of_an_item_follow_the_lineage(
         for key in range(5):
             await tables.put(name, item(str(key), n={"N": str(generation)}))
         if generation == 0:
-            [shard, *_] = await source.list_shards()
+            [shard, *_] = await list_shards(source)
             await tables.split(name, shard.shard_id)
         else:
             await tables.roll_over(name)
     found = await records_by_shard(tables, source, 15)
-    parents = {shard.shard_id: shard.parents for shard in await source.list_shards()}
+    parents = {shard.shard_id: shard.parents for shard in await list_shards(source)}
     places = defaultdict(list)
     for shard_id, records in found.items():
         for record in records:
@@ -173,7 +174,7 @@ async def a_closed_shard_of_a_table_is_gone_a_day_after_its_end(
     await tables.pass_time(0)
     table = await one_item(tables, name, 1)
     await tables.pass_time(29 * 3600)
-    shards = await table.source.list_shards()
+    shards = await list_shards(table.source)
     listed = [shard.shard_id for shard in shards]
     expect(table.shard_id not in listed, "the shard is still listed")
     # Its child still names it. Clients treat such a parent as read.

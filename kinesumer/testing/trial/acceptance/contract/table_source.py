@@ -16,7 +16,7 @@ from kinesumer.errors import (
 from kinesumer.model.changes import Change
 from kinesumer.model.positions import Position
 from kinesumer.model.records import Page, Record
-from kinesumer.model.streams import Start
+from kinesumer.model.streams import Shard, Start
 from kinesumer.testing.trial.acceptance.check import (
     Check,
     CheckFailedError,
@@ -33,6 +33,7 @@ from kinesumer.testing.trial.acceptance.contract.source import (
     read_page,
     records_of,
 )
+from kinesumer.testing.trial.acceptance.resources import RETRIES
 from kinesumer.testing.trial.acceptance.table_resources import StreamedTables
 
 NO_SHARD = "shardId-00000000000000000001-00000001"
@@ -55,7 +56,7 @@ async def a_tables_stream_is_described(tables: StreamedTables, name: str) -> Non
     expect_equal(info.retention_hours, 24, "retention in hours")
     is_new = before - 5 <= info.created_at <= info.now + 2
     expect(is_new, f"created at {info.created_at}, after {before}, at {info.now}")
-    shards = await source.list_shards()
+    shards = await list_shards(source)
     expect(bool(shards), "a new stream has no shard")
     fresh = not any(shard.closed or shard.parents for shard in shards)
     expect(fresh, f"a new shard is closed or has parents: {shards}")
@@ -105,7 +106,7 @@ async def a_stream_enabled_again_is_another_one(
     expect_equal(keys(await changes(tables, second, 1)), ["second"])
     # What the first one has stays readable for a day, and its shards end.
     expect_equal(keys(await changes(tables, first, 1)), ["first"])
-    for shard in await first.list_shards():
+    for shard in await list_shards(first):
         pages = await read(tables, first, shard.shard_id, Start.TRIM_HORIZON)
         expect(pages[-1].next_iterator is None, "a shard of a disabled stream goes on")
 
@@ -316,6 +317,11 @@ async def one_item(tables: StreamedTables, name: str, count: int) -> OneItem:
     return OneItem(source, shard_id, records)
 
 
+async def list_shards(source: TableStreamSource) -> list[Shard]:
+    """List the shards. The checks may call more often than AWS permits."""
+    return await RETRIES.call(source.list_shards)
+
+
 async def records_by_shard(
     tables: StreamedTables, source: TableStreamSource, at_least: int
 ) -> dict[str, list[Record]]:
@@ -323,7 +329,7 @@ async def records_by_shard(
     deadline = time.monotonic() + ARRIVAL_SECONDS
     while True:
         found: dict[str, list[Record]] = {}
-        for shard in await source.list_shards():
+        for shard in await list_shards(source):
             pages = await read(tables, source, shard.shard_id, Start.TRIM_HORIZON)
             found[shard.shard_id] = records_of(pages)
         if sum(map(len, found.values())) >= at_least or time.monotonic() > deadline:
