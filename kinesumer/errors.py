@@ -176,6 +176,10 @@ class SourceThrottledError(SourceUnavailableError):
     """Kinesis throttled a request for this shard or stream."""
 
 
+class ChildrenUnknownError(SourceThrottledError):
+    """A closed shard of a table was read, but its children can't be asked for yet."""
+
+
 class KeyThrottledError(SourceThrottledError):
     """KMS throttles the use of a stream's key."""
 

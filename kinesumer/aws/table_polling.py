@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 import msgspec
 
 from kinesumer.core.backoff import CALL_BACKOFF
+from kinesumer.core.child_search import PAGE_SECONDS, ChildSearch, OfShard
 from kinesumer.core.lineage import NextStep, after_page, find, is_past_end
 from kinesumer.core.table_listing import TableListing
 from kinesumer.errors import (
+    ChildrenUnknownError,
     InvalidPositionError,
     KinesumerError,
     ShardMissingError,
@@ -32,8 +34,8 @@ RETENTION_HOURS = 24
 # After so many empty pages in a row, no record follows at present. One such page is no
 # proof: AWS may answer it where records follow in another part of the shard. Chosen.
 EMPTY_PAGES_AT_TIP = 4
-# The time between the pages of a listing, and how often one is requested.
-PAGE_SECONDS, PAGE_TRIES = 0.2, 10
+# How often a page of a listing is requested.
+PAGE_TRIES = 10
 Skips = Callable[[Record], bool]
 
 
@@ -74,6 +76,12 @@ class Place(NamedTuple):
             empty = 0 if page.millis_behind else EMPTY_PAGES_AT_TIP
         return self._replace(iterator=iterator, empty_pages=empty)
 
+    def after_last(self, records: Sequence[Record]) -> Self:
+        """Return the place after the last one of records, without an iterator."""
+        return self._replace(
+            iterator="", empty_pages=0, last=records[-1].sequence_number
+        )
+
     def seen(self, page: Page, skips: Skips | None) -> Page:
         """Return the page as its reader should see it. ``skips`` says what it lacks."""
         records, behind = page.records, page.millis_behind
@@ -102,7 +110,7 @@ class TablePollingSource(Polled):
         self._skips = skips
         self._listing = TableListing()
         self._listed = asyncio.Lock()
-        self._waiting = 0  # reads that wait for the children of their shards
+        self._search = ChildSearch()
         self._has_timestamps = True
 
     @property
@@ -258,35 +266,52 @@ class TablePollingSource(Polled):
             following = place.after(page, page.next_iterator)
             return seen._replace(next_iterator=following.encode())
         children, is_disabled = await self._children(place.shard_id)
+        if children is None:
+            return self._unknown_children(place, seen, page)
         match after_page(page._replace(children=children), was_closed=is_disabled):
             case NextStep.END:
                 return seen._replace(children=children)
             case NextStep.READ_AFTER_LAST if not is_disabled:
-                last = page.records[-1].sequence_number
-                following = Place(place.shard_id, "", since=place.since, last=last)
+                following = place.after_last(page.records)
                 return seen._replace(next_iterator=following.encode())
             case NextStep.READ_AFTER_LAST:
                 return seen
         return seen._replace(next_iterator=iterator, is_unconfirmed=True)
 
-    async def _children(self, shard_id: str) -> tuple[tuple[Shard, ...], bool]:
+    async def _children(self, shard_id: str) -> tuple[tuple[Shard, ...] | None, bool]:
         """Return a shard's children, and whether the stream was disabled.
 
-        One read asks for the children of its shard. If several wait, all shards close
-        at the same time, and a listing finds the children of a hundred in one call.
+        The children are None if they couldn't be asked for yet.
         """
-        self._waiting += 1
+        search, now = self._search, asyncio.get_running_loop().time
+        known = self._listing.children(shard_id) or search.children(shard_id)
+        if known:
+            return known, False
+        call = search.next_call(shard_id, now())
+        if call is None:
+            return None, False
         try:
-            async with self._listed:
-                known = self._listing.children(shard_id)
-                if not known and self._waiting > 1:
-                    await self._list()
-                    known = self._listing.children(shard_id)
-                if known:
-                    return known, False
-                return await self._ask_children(shard_id)
-        finally:
-            self._waiting -= 1
+            if isinstance(call, OfShard):
+                found, is_disabled = await self._ask_children(shard_id)
+                search.answered(shard_id, now())
+                return found, is_disabled
+            page, _ = await self._describe(ExclusiveStartShardId=call.shard_id)
+        except BaseException as error:
+            search.failed(now())
+            if isinstance(error, SourceThrottledError):
+                return None, False
+            raise
+        search.listed(page.shards, page.last, now())
+        return search.children(shard_id) or None, False
+
+    def _unknown_children(self, place: Place, seen: Page, page: Page) -> Page:
+        """Return a page without its shard's end. Raise an error if it is empty."""
+        if page.records:
+            return seen._replace(next_iterator=place.after_last(page.records).encode())
+        raise ChildrenUnknownError(
+            f"{self.label}: the children of shard {place.shard_id} couldn't be asked "
+            "for yet, since DynamoDB permits few calls of DescribeStream"
+        )
 
     async def _ask_children(self, shard_id: str) -> tuple[tuple[Shard, ...], bool]:
         where: dict[str, object] = {

@@ -20,6 +20,7 @@ from kinesumer.consuming.read_place import ReadPlace
 from kinesumer.consuming.streams import ReadFailure
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.errors import (
+    ChildrenUnknownError,
     ExpiredIteratorError,
     FatalError,
     InvalidPositionError,
@@ -266,6 +267,8 @@ class PageFetch(Reservation):
                 return Retry(place.after_key_failure())
             case ShardMissingError():
                 return await self._missing(error)
+            case ChildrenUnknownError():
+                pass  # the read itself has not failed
             case SourceUnavailableError():
                 self._unavailable(error)
             case FatalError():

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from kinesumer.aws.table_polling import EMPTY_PAGES_AT_TIP, RETENTION_HOURS
+from kinesumer.core.child_search import PAGE_SECONDS
 from kinesumer.errors import (
+    ChildrenUnknownError,
     InvalidPositionError,
     ShardMissingError,
     SourceUnavailableError,
@@ -24,7 +26,11 @@ NOON = Start(type="AT_TIMESTAMP", timestamp=1000.0)
 
 async def read(table: ToyTable, iterator: str | None, limit: int = 1000) -> Page:
     assert iterator is not None
-    return await table.source.get_records(iterator, limit)
+    while True:
+        try:
+            return await table.source.get_records(iterator, limit)
+        except ChildrenUnknownError:
+            await asyncio.sleep(PAGE_SECONDS)
 
 
 async def begin(
@@ -90,6 +96,37 @@ async def test_many_shards_that_close_at_once_are_found_by_one_listing() -> None
     found = [page.children[0].shard_id for page in pages]
     assert found == children
     assert len(table.described) <= 2
+
+
+async def test_an_end_whose_children_cannot_be_asked_for_yet_is_read_again() -> None:
+    table = ToyTable()
+    one, other = table.open(), table.open()
+    table.put(other, 3)
+    for shard in (one, other):
+        table.roll_over(shard)
+    table.throttles = 1
+    iterator = await table.source.get_iterator(one, Start.TRIM_HORIZON)
+    with pytest.raises(ChildrenUnknownError, match="couldn't be asked for yet"):
+        await table.source.get_records(iterator, 1000)
+    # Records before an end are delivered at once.
+    page = await begin(table, other)
+    assert len(page.records) == 3
+    page = await read(table, page.next_iterator)
+    assert (page.records, len(page.children)) == ([], 1)
+    assert len((await read(table, iterator)).children) == 1
+
+
+async def test_a_failed_call_does_not_block_the_next_one() -> None:
+    table = ToyTable()
+    shard = table.open()
+    table.roll_over(shard)
+    reading = asyncio.ensure_future(begin(table, shard))
+    while not table.described:
+        await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert len((await begin(table, shard)).children) == 1
 
 
 async def test_a_shard_without_iterator_and_children_has_not_ended() -> None:
