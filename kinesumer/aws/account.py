@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 
 from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.errors import call_errors, failure_of
-from kinesumer.aws.kinesis import ANSWER_SECONDS, KinesisSource
+from kinesumer.aws.kinesis import KinesisSource
+from kinesumer.aws.polling import ANSWER_SECONDS
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import time_of
 from kinesumer.errors import FatalError, SourceUnavailableError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from botocore import xform_name
@@ -15,7 +15,6 @@ from kinesumer.aws.errors import (
     AwsFailure,
     describe,
     failure_of,
-    foreign,
     refusal,
     translated_errors,
 )
@@ -32,9 +31,11 @@ from kinesumer.aws.kinesis_errors import (
     kinesis_error,
 )
 from kinesumer.aws.polling import (
+    Answer,
     CborSupport,
     PatientReservation,
     PollingSource,
+    call_in_time,
     iterator_arguments,
     timestamp_errors,
 )
@@ -50,7 +51,6 @@ from kinesumer.aws.streams import (
 from kinesumer.errors import (
     FatalError,
     KinesumerError,
-    SlowAnswerError,
     SourceUnavailableError,
     StreamMissingError,
 )
@@ -58,16 +58,10 @@ from kinesumer.model.positions import Position
 from kinesumer.model.records import Page
 from kinesumer.model.streams import Shard, Start, Stream, StreamInfo
 from kinesumer.ports import Reservation
-from kinesumer.runtime.tasks import timeout
 from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.put_records import Entry, EntryResult, decode_results
 from kinesumer.wire.records import decode_iterator, decode_page
 
-Answer = TypeVar("Answer")
-
-# Time limit for a whole response. A call also fails if no byte arrives for 10 s.
-# A link of 3 Mbit/s carries the largest answer, of 10 MiB, in this time.
-ANSWER_SECONDS = 30.0
 DIRECT_CALLS = (*READS, PUT)
 READ, PLACE = READS
 DESCRIBE, LIST = "DescribeStreamSummary", "ListShards"
@@ -175,13 +169,7 @@ class KinesisSource(PollingSource):
         call = partial(
             self._direct.call, READ, arguments, reservation=patient, in_cbor=in_cbor
         )
-        try:
-            return (await self._call(READ, call, patient=patient)).body
-        except SourceUnavailableError as error:
-            is_timeout = isinstance(error.__cause__, TimeoutError)
-            if is_timeout and patient is not None and patient.has_begun:
-                raise SlowAnswerError(str(error)) from error
-            raise
+        return (await self._call(READ, call, patient=patient)).body
 
     async def put_records(self, records: Sequence[Entry]) -> list[EntryResult]:
         """Put up to 500 records, and return the result of each.
@@ -289,16 +277,8 @@ class KinesisSource(PollingSource):
     ) -> Answer:
         # Operations that aren't direct calls use the AWS client's own connections.
         slot = self.connection() if operation in DIRECT_CALLS else nullcontext()
-        try:
-            # The time-out starts when a connection is free: the wait for a connection
-            # says nothing about the service.
-            async with slot, timeout(ANSWER_SECONDS) as limit:
-                if patient is not None:
-                    patient.limit = limit
-                with translated_errors(operation, SourceUnavailableError):
-                    return await call()
-        except foreign() as error:
-            raise await self._error(failure_of(error), operation, shard_id) from error
+        explain = partial(self._error, operation=operation, shard_id=shard_id)
+        return await call_in_time(operation, call, slot, explain, patient)
 
     async def _error(
         self, fault: AwsFailure, operation: str, shard_id: str

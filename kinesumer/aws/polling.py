@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import TypeVar
 
-from kinesumer.aws.errors import foreign
+from kinesumer.aws.errors import (
+    AwsFailure,
+    failure_of,
+    foreign,
+    translated_errors,
+)
 from kinesumer.core.lineage import NextStep, after_page, find, is_past_end
 from kinesumer.errors import (
     ExpiredIteratorError,
@@ -26,10 +32,15 @@ from kinesumer.model.records import Page
 from kinesumer.model.streams import Shard, Start
 from kinesumer.ports import Polled, Reservation
 from kinesumer.runtime.failure_log import logger
-from kinesumer.runtime.tasks import Countdown
+from kinesumer.runtime.tasks import Countdown, timeout
 from kinesumer.runtime.threads import is_refusal
 from kinesumer.wire.cbor import compiled
 
+Answer = TypeVar("Answer")
+
+# Time limit for a whole response. A call also fails if no byte arrives for 10 s.
+# A link of 3 Mbit/s carries the largest answer, of 10 MiB, in this time.
+ANSWER_SECONDS = 30.0
 # Errors that do not depend on the format.
 _SAME_IN_JSON = (
     ExpiredIteratorError,
@@ -96,6 +107,33 @@ class PatientReservation:
         self.limit.pause()
         await self._reservation.grow(size)
         self.limit.resume()
+
+
+async def call_in_time(
+    operation: str,
+    call: Callable[[], Awaitable[Answer]],
+    slot: AbstractAsyncContextManager[None],
+    explain: Callable[[AwsFailure], Awaitable[KinesumerError]],
+    patient: PatientReservation | None = None,
+) -> Answer:
+    """Return a call's response, or raise the error that ``explain`` returns.
+
+    Raise SlowAnswerError if the response took too long, but had begun.
+    """
+    try:
+        # The time-out starts when a connection is free: the wait for a connection says
+        # nothing about the service.
+        async with slot, timeout(ANSWER_SECONDS) as limit:
+            if patient is not None:
+                patient.limit = limit
+            with translated_errors(operation, SourceUnavailableError):
+                return await call()
+    except foreign() as failure:
+        error = await explain(failure_of(failure))
+        has_begun = patient is not None and patient.has_begun
+        if has_begun and isinstance(failure, TimeoutError):
+            error = SlowAnswerError(str(error))
+        raise error from failure
 
 
 class PollingSource(Polled):

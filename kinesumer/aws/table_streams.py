@@ -11,13 +11,15 @@ from kinesumer.aws.clients import OpenClient
 from kinesumer.aws.errors import (
     AwsFailure,
     call_errors,
-    failure_of,
-    foreign,
     translated_errors,
 )
 from kinesumer.aws.http.client import DirectCalls, Service
 from kinesumer.aws.http.connection import Answer
-from kinesumer.aws.polling import PatientReservation, iterator_arguments
+from kinesumer.aws.polling import (
+    PatientReservation,
+    call_in_time,
+    iterator_arguments,
+)
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.streams import time_of
 from kinesumer.aws.table_polling import Described, Skips, TablePollingSource
@@ -30,7 +32,6 @@ from kinesumer.aws.table_stream_errors import (
 )
 from kinesumer.errors import (
     KinesumerError,
-    SlowAnswerError,
     SourceUnavailableError,
     StreamMissingError,
 )
@@ -44,7 +45,6 @@ from kinesumer.model.table_streams import (
     table_arn,
 )
 from kinesumer.ports import Reservation
-from kinesumer.runtime.tasks import timeout
 from kinesumer.runtime.threads import refusal_errors
 from kinesumer.wire.records import decode_iterator
 from kinesumer.wire.table_streams import (
@@ -63,8 +63,6 @@ STREAMS = Service(
         READ: {"ShardIterator": "-"},
     },
 )
-# Time limit for a whole response of up to 1 MB, as for those of Kinesis.
-ANSWER_SECONDS = 30.0
 # The names that DynamoDB Streams has for arguments of Kinesis.
 _ARGUMENTS = {"StartingSequenceNumber": "SequenceNumber"}
 
@@ -213,13 +211,7 @@ class TableStreamSource(TablePollingSource):
         arguments: dict[str, object] = {"ShardIterator": iterator, "Limit": limit}
         call = partial(self._direct.call, READ, arguments, reservation=patient)
         with refusal_errors(READ, SourceUnavailableError):
-            try:
-                answer = await self._call(READ, call, patient=patient)
-            except SourceUnavailableError as error:
-                is_timeout = isinstance(error.__cause__, TimeoutError)
-                if is_timeout and patient is not None and patient.has_begun:
-                    raise SlowAnswerError(str(error)) from error
-                raise
+            answer = await self._call(READ, call, patient=patient)
             return decode_change_page(answer.body, time_of(answer.date))
 
     async def _call(
@@ -232,17 +224,10 @@ class TableStreamSource(TablePollingSource):
         has_time: bool = False,
     ) -> Answer:
         slot = nullcontext() if operation == DESCRIBE else self.connection()
-        try:
-            # The time-out starts when a connection is free.
-            async with slot, timeout(ANSWER_SECONDS) as limit:
-                if patient is not None:
-                    patient.limit = limit
-                with translated_errors(operation, SourceUnavailableError):
-                    return await call()
-        except foreign() as error:
-            fault = failure_of(error)
-            found = await self._error(fault, operation, shard_id, has_time=has_time)
-            raise found from error
+        explain = partial(
+            self._error, operation=operation, shard_id=shard_id, has_time=has_time
+        )
+        return await call_in_time(operation, call, slot, explain, patient)
 
     async def _error(
         self, fault: AwsFailure, operation: str, shard_id: str, *, has_time: bool

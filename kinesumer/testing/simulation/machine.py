@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
-from kinesumer.aws import kinesis
+from kinesumer.aws import polling
 from kinesumer.errors import SlowAnswerError
 from kinesumer.runtime.tasks import timeout
 
@@ -258,7 +258,7 @@ class SharedLink:
         future: asyncio.Future[None] = self._loop.create_future()
         transfer = self.carry(size, partial(_complete, future))
         try:
-            async with timeout(kinesis.ANSWER_SECONDS):
+            async with timeout(polling.ANSWER_SECONDS):
                 await future
         except TimeoutError:
             raise SlowAnswerError("timed out while the answer arrived") from None

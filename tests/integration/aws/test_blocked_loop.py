@@ -55,7 +55,7 @@ async def test_no_call_to_the_state_store_fails(
 async def test_a_read_whose_answer_came_meanwhile_succeeds(
     kinesumer_aws: EmbeddedAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinesumer.aws.kinesis.ANSWER_SECONDS", ANSWER_SECONDS)
+    monkeypatch.setattr("kinesumer.aws.polling.ANSWER_SECONDS", ANSWER_SECONDS)
     kinesumer_aws.create_stream("orders")
     kinesumer_aws.put("orders", b"data")
     async with ClientFactory() as clients:

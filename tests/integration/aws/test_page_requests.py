@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kinesumer.aws import kinesis, polling
+from kinesumer.aws import polling
 from kinesumer.aws.clients import READ_SECONDS
 from kinesumer.aws.kinesis import KinesisSource, open_source
 from kinesumer.aws.session import ClientFactory
@@ -122,7 +122,7 @@ async def test_pages_are_asked_for_in_cbor_and_then_in_json_if_that_fails(
 ) -> None:
     """A result is an error, or whether the page came in CBOR."""
     if answers[0] in ("drop", "cut", "stall"):
-        monkeypatch.setattr(kinesis, "ANSWER_SECONDS", 0.5)
+        monkeypatch.setattr(polling, "ANSWER_SECONDS", 0.5)
     caplog.set_level(logging.INFO, "kinesumer")
     for answer in answers:
         if isinstance(answer, str):
@@ -170,7 +170,7 @@ async def test_an_error_in_both_formats_is_the_one_of_json(
 async def test_the_time_for_an_answer_stands_still_while_it_waits_for_room(
     aws: AwsStub, environment: pytest.MonkeyPatch
 ) -> None:
-    environment.setattr(kinesis, "ANSWER_SECONDS", 0.3)
+    environment.setattr(polling, "ANSWER_SECONDS", 0.3)
     environment.setitem(READ_SECONDS, "kinesis", 0.3)
     aws.answer("GetRecords", EMPTY)
     reservation = Room(wait=partial(asyncio.sleep, 0.5))
@@ -185,7 +185,7 @@ async def test_an_answer_that_began_but_did_not_arrive_in_time_is_slow(
     aws: AwsStub, environment: pytest.MonkeyPatch, seconds: str
 ) -> None:
     if seconds == "ANSWER_SECONDS":
-        environment.setattr(kinesis, seconds, 0.3)
+        environment.setattr(polling, seconds, 0.3)
         aws.drip("GetRecords")
     else:
         environment.setitem(READ_SECONDS, "kinesis", 0.3)

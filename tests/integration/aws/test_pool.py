@@ -15,7 +15,7 @@ from aiobotocore.session import AioSession
 from aiohttp import web
 from cryptography import x509
 
-from kinesumer.aws import kinesis
+from kinesumer.aws import polling
 from kinesumer.aws.http import pool as module
 from kinesumer.aws.http.addresses import AddressCache
 from kinesumer.aws.http.pool import Address, ConnectionPool
@@ -267,7 +267,7 @@ async def test_a_wait_for_a_connection_is_no_wait_for_an_answer(
     if hooked:
         events = session.get_component("event_emitter")
         events.register("before-send.kinesis.GetRecords", lambda **_: None)
-    environment.setattr(kinesis, "ANSWER_SECONDS", 1.0)
+    environment.setattr(polling, "ANSWER_SECONDS", 1.0)
     aws.answer_raw("GetRecords", EMPTY, after=0.15)
     async with ClientFactory(session, max_connections=1) as clients:
         source = await open_source(clients, Stream("orders"))

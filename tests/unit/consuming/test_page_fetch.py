@@ -9,10 +9,11 @@ from itertools import pairwise
 
 import pytest
 
-from kinesumer.aws.kinesis import ANSWER_SECONDS
+from kinesumer.aws.polling import ANSWER_SECONDS
 from kinesumer.core.congestion import FULL_PAGE_BYTES
 from kinesumer.core.pacing import CALL_SECONDS, FEWEST_READS_PER_SECOND
 from kinesumer.errors import (
+    ChildrenUnknownError,
     ShardThrottledError,
     SourceThrottledError,
     SourceUnavailableError,
@@ -127,6 +128,20 @@ async def test_throttled_reads_back_off_and_lose_nothing(world: World) -> None:
     gaps = [after - before for before, after in pairwise(reads)]
     assert min(gaps) >= 0.199
     assert sum(gaps[8:12]) > sum(gaps[:4])
+
+
+async def test_an_end_whose_children_are_unknown_is_read_again_without_a_warning(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = read_shard(world)
+    await asyncio.sleep(1)
+    desk.source.errors.extend(ChildrenUnknownError("not yet") for _ in range(3))
+    await asyncio.sleep(20)
+    assert not desk.source.errors
+    world.put("a")
+    assert await desk.read(1) == ["a"]
+    assert desk.stream.failing is None
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
 
 
 async def test_an_iterator_that_is_refused_is_not_requested_again_at_once(
