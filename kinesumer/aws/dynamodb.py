@@ -292,9 +292,11 @@ def _verified(table: str, description: Mapping[str, Any]) -> str:
     if description["TableStatus"] == "CREATING":
         raise StoreUnavailableError(f"table {table} is still being created: wait")
     if faults := _schema_errors(description):
+        advice = "create another one with kinesumer init --table NAME"
+        if description.get("StreamSpecification", {}).get("StreamEnabled"):
+            advice += f"; to consume this table's stream, name it table/{table}"
         raise StateStoreSchemaError(
-            f"table {table} can't be a state store: {'; '.join(faults)}; use another "
-            f"table, or delete this one and run: kinesumer init --table {table}"
+            f"table {table} can't be a state store: {'; '.join(faults)}; {advice}"
         )
     # Some emulators of DynamoDB have no table ids: use the creation time instead.
     created = description.get("CreationDateTime", "")

@@ -108,7 +108,10 @@ def consume(
     """
     roles = common.roles()
     if not streams:
-        raise ConfigurationError("no stream to consume: name at least one")
+        raise ConfigurationError(
+            "no stream to consume: name at least one, by its name or ARN, or as "
+            "table/NAME for the stream of a DynamoDB table"
+        )
     sources = with_fan_out(roles.streams(streams), fan_out, fallback=fan_out_fallback)
     end = None if common.until is None else parse_until("--until", common.until)
     begin, format_ = Start.parse(common.start, name="--start"), FORMATS[common.output]()

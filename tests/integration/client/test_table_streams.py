@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import boto3
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 from kinesumer import (
     Change,
@@ -117,6 +120,58 @@ async def test_items_decode_as_a_type_beside_the_records_of_a_kinesis_stream(
         "orders": Customer("order", 0),
         "table/customers": Customer("a", 7),
     }
+
+
+class Product(msgspec.Struct):
+    """An item with attributes of many types."""
+
+    id: str
+    price: Decimal
+    weight: float
+    sizes: set[int]
+    photo: bytes
+
+
+@dataclass
+class ProductData:
+    """The same as a dataclass."""
+
+    id: str
+    price: Decimal
+    weight: float
+    sizes: set[int]
+    photo: bytes
+
+
+class ProductModel(BaseModel):
+    """The same as a Pydantic model."""
+
+    id: str
+    price: Decimal
+    weight: float
+    sizes: set[int]
+    photo: bytes
+
+
+@pytest.mark.parametrize("kind", [Product, ProductData, ProductModel])
+async def test_attributes_of_all_types_decode_from_the_new_and_the_removed_image(
+    table: Table, kind: type[Any]
+) -> None:
+    item = {
+        "id": {"S": "a"},
+        "price": {"N": "19.90"},
+        "weight": {"N": "2.5"},
+        "sizes": {"NS": ["38", "40"]},
+        "photo": {"B": b"\x00\xff"},
+    }
+    table.dynamodb.put_item(TableName="customers", Item=item)
+    table.dynamodb.delete_item(TableName="customers", Key={"id": {"S": "a"}})
+    expected = kind(
+        id="a", price=Decimal("19.90"), weight=2.5, sizes={38, 40}, photo=b"\x00\xff"
+    )
+    records = await take(2, decode=kind)
+    assert [record.change.kind for record in records] == ["INSERT", "REMOVE"]
+    assert [record.value for record in records] == [expected, expected]
 
 
 async def test_positions_are_stored_over_roll_overs_and_splits(table: Table) -> None:

@@ -156,8 +156,15 @@ def test_a_table_that_cannot_be_a_state_store(aws: EmbeddedAws, run: Run) -> Non
     }
     aws.dynamodb("CreateTable", json.dumps(request).encode())
     error = "table other can't be a state store: its keys are id / at, not pk / sk"
+    advice = "to consume this table's stream, name it table/other"
     for command in ("init", "status --app=a"):
-        assert error in error_text(run(*command.split(), "--table=other"), 1)
+        text = error_text(run(*command.split(), "--table=other"), 1)
+        assert error in text
+        assert advice not in text
+    view = {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
+    update = {"TableName": "other", "StreamSpecification": view}
+    aws.dynamodb("UpdateTable", json.dumps(update).encode())
+    assert advice in error_text(run("status", "--app=a", "--table=other"), 1)
 
 
 def test_missing_credentials_and_a_missing_region(
