@@ -11,9 +11,11 @@ from kinesumer import Stream
 from kinesumer.aws.session import ClientFactory
 from kinesumer.aws.table_streams import open_table_source
 from kinesumer.testing import EmbeddedAws
+from kinesumer.testing.trial.acceptance.account import PREFIX
 from kinesumer.testing.trial.journal import Entry, RecordCounts
 from kinesumer.testing.trial.table_items import TableProducer, find_changes
 
+TABLE = f"{PREFIX}-test"  # whose items the policy of acceptance permits to change
 ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/customers/stream/2026"
 
 
@@ -52,22 +54,22 @@ async def test_changes_have_their_places_in_the_stream(
 ) -> None:
     dynamodb: Any = boto3.client("dynamodb")
     dynamodb.create_table(
-        TableName="customers",
+        TableName=TABLE,
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
         KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
         BillingMode="PAY_PER_REQUEST",
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
     )
-    arn = kinesumer_aws.table_streams.arn("customers")
+    arn = kinesumer_aws.table_streams.arn(TABLE)
     counts = RecordCounts([arn])
     async with ClientFactory() as clients:
         opened = await clients.open("dynamodb")
         producer = TableProducer(arn, opened.client, counts, pytest.fail)
         assert await producer.request(entries("a", "b")) == []
-        kinesumer_aws.table_streams.roll_over("customers")
+        kinesumer_aws.table_streams.roll_over(TABLE)
         assert await producer.request([Entry([7], "a", b"")]) == []
         counts.add_written(arn, 8)
-        source = await open_table_source(clients, Stream(table="customers"))
+        source = await open_table_source(clients, Stream(table=TABLE))
         faults = await find_changes(source, counts)
     assert faults == ["1 changes aren't in the stream, one is 8"]
     assert counts.total == 3
