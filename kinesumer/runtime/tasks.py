@@ -28,12 +28,19 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class FailFastTaskGroup(asyncio.TaskGroup):
-    """A task group with a flag that is set when a task fails."""
+    """A task group with a flag that is set when a task fails, or the group ends."""
 
     def __init__(self) -> None:
         super().__init__()
-        # True if a task has failed and the group is cancelling the others.
+        # True if a task has failed and the group is cancelling the others, or if the
+        # group has ended.
         self.is_ending: bool = False
+
+    async def __aexit__(self, *error: Any) -> None:
+        try:
+            await super().__aexit__(*error)
+        finally:
+            self.is_ending = True
 
     def create_task(
         self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], **options: Any

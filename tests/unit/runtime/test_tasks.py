@@ -14,7 +14,7 @@ from kinesumer.errors import (
     SourceUnavailableError,
     TrimmedPositionError,
 )
-from kinesumer.runtime.tasks import Countdown, Retries, timeout
+from kinesumer.runtime.tasks import Countdown, FailFastTaskGroup, Retries, timeout
 from kinesumer.testing.simulation.machine import Machine
 from tests.support.world import World
 
@@ -180,3 +180,19 @@ async def test_attempts_and_time_without_credentials_do_not_count(
         await retries.call(failing(*errors))
     retries = retries._replace(waits_for_credentials=True)
     assert await retries.call(failing(*errors)) == "answer"
+
+
+async def test_a_group_that_was_cancelled_has_ended() -> None:
+    group = FailFastTaskGroup()
+
+    async def run() -> None:
+        async with group:
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    assert not group.is_ending
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert group.is_ending
