@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
-from threading import RLock
+from threading import Lock, RLock
 from typing import NamedTuple
 
 from kinesumer.errors import ConfigurationError, KinesumerError
@@ -75,7 +75,10 @@ class Checkpointer:
     def __init__(self, store: StorePosition, initial: Position | None) -> None:
         """Begin after ``initial``, the position before the first record, if any."""
         self._store = store
-        self._lock = RLock()
+        # One checkpoint is stored at a time. The event loop, which stores positions,
+        # calls this object, too. So it must not wait for this lock.
+        self._storing = RLock()
+        self._lock = Lock()  # protects the attributes below; held only for moments
         self._last = self._largest = None if initial is None else Place.of(initial)
         self._phase = Phase.OPEN
 
@@ -92,15 +95,18 @@ class Checkpointer:
 
         Raises CheckpointError.
         """
-        with self._lock:
-            place = self._asked(sequence_number, sub_sequence_number)
-            if self._phase is Phase.CLOSED:
-                raise CheckpointError("ShutdownException")
+        with self._storing:
+            with self._lock:
+                place = self._asked(sequence_number, sub_sequence_number)
+                if self._phase is Phase.CLOSED:
+                    raise CheckpointError("ShutdownException")
+                is_end = self._phase is Phase.SHARD_ENDED and place == self._largest
             if place is not None and place != self._last:
                 self._store(place.position)
                 self._last = place
-            if self._phase is Phase.SHARD_ENDED and place == self._largest:
-                self._phase = Phase.END_STORED
+            with self._lock:
+                if is_end and self._phase is Phase.SHARD_ENDED:
+                    self._phase = Phase.END_STORED
 
     def prepare_checkpoint(
         self,

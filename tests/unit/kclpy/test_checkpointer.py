@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
@@ -115,6 +118,60 @@ def test_a_closed_checkpointer_refuses_all_checkpoints(desk: Desk) -> None:
     with pytest.raises(CheckpointError, match="ShutdownException"):
         closed_checkpointer().checkpoint()
     assert desk.stored == []
+
+
+# --- calls during a checkpoint --------------------------------------------------------
+
+
+class Slow:
+    """A checkpointer whose store waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self._begun, self._go_on = Event(), Event()
+        self.stored: list[str] = []
+        self.checkpointer = Checkpointer(self._store, None)
+        self.checkpointer.delivering(Position("20"))
+
+    def _store(self, position: Position) -> None:
+        self._begun.set()
+        assert self._go_on.wait(60)
+        self.stored.append(position.text)
+
+    def checkpoint_during(self, call: Callable[[], object]) -> None:
+        """Call a function of the event loop while a thread stores a checkpoint.
+
+        The store waits for the event loop, so the call must not wait for the store.
+        """
+        with ThreadPoolExecutor(2) as threads:
+            checkpoint = threads.submit(self.checkpointer.checkpoint)
+            assert self._begun.wait(60)
+            try:
+                threads.submit(call).result(5)
+            finally:
+                self._go_on.set()
+            checkpoint.result(60)
+
+
+def test_a_shard_is_lost_while_a_thread_checkpoints() -> None:
+    slow = Slow()
+    slow.checkpoint_during(slow.checkpointer.close)
+    assert slow.checkpointer.phase is Phase.CLOSED
+
+
+def test_records_are_delivered_while_a_thread_checkpoints() -> None:
+    slow = Slow()
+    slow.checkpoint_during(lambda: slow.checkpointer.delivering(Position("30")))
+    slow.checkpointer.checkpoint()
+    assert slow.stored == ["20:0", "30:0"]
+
+
+def test_a_checkpoint_from_before_the_end_is_none_of_the_end() -> None:
+    slow = Slow()
+    slow.checkpoint_during(slow.checkpointer.shard_ended)
+    assert slow.checkpointer.phase is Phase.SHARD_ENDED
+    slow.checkpointer.checkpoint()
+    assert slow.stored == ["20:0"]
+    assert slow.checkpointer.phase is Phase.END_STORED
 
 
 # --- the end of a shard ---------------------------------------------------------------
