@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from kinesumer.consuming.owned_shard import OwnedShard
 from kinesumer.consuming.streams import OpenStream
 from kinesumer.coordination.held_shards import HeldShards
-from kinesumer.coordination.store_queries import read_shards, read_stream_row
+from kinesumer.coordination.shard_sync import create_rows
+from kinesumer.coordination.store_queries import (
+    POLL_SECONDS,
+    read_shards,
+    read_stream_row,
+)
 from kinesumer.core import lineage
 from kinesumer.core.lineage import is_read_until
-from kinesumer.model.rows import ShardRow
+from kinesumer.model.rows import Key, ShardRow
 from kinesumer.model.streams import ShardKey
 from kinesumer.runtime.context import ClientContext
 from kinesumer.runtime.failure_log import logger
@@ -65,7 +70,11 @@ class ShardEndHandler:
         # the two, the next owner reaches the shard's end again, and creates them.
         app = self._context.app
         opening = []
+        if not await self._surely_owns(owned):
+            return False
         for child in children:
+            if len(child.parents) > 1 and not await self._has_parents(owned, child):
+                continue
             created = await self._context.write(shard_writes.create_shard(app, child))
             # Note each child's epoch before the parents are read. If a seek raises the
             # epoch meanwhile, the store refuses to mark the child as ready.
@@ -89,16 +98,43 @@ class ShardEndHandler:
         )
         return True
 
+    async def _surely_owns(self, owned: OwnedShard) -> bool:
+        """Wait until no other client can own a shard; return False if one does.
+
+        A later owner may have created and ended the children. In a KCL fleet, their
+        leases may be deleted soon, and must not be created again.
+        """
+        while not owned.lease.permits(self._context.clock.now()):
+            if not owned.can_store:
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return True
+
+    async def _has_parents(self, owned: OwnedShard, child: ShardRow) -> bool:
+        """Create the rows of a child's other parents, and of their ancestors.
+
+        Return False if that must be left to shard sync, because no listing shows them.
+        In a KCL fleet, a parent without a lease counts as read to its end. So the child
+        can't come first.
+        """
+        context, arn = self._context, child.key.stream_arn
+        others = child.parents - {owned.key.shard_id}
+        keys = [_parent_key(context.app, owned, child, other) for other in others]
+        if all([await context.read(key) is not None for key in keys]):
+            return True
+        shards = await self._streams[arn].list_shards(context)
+        if not lineage.is_current(shards, [child]):
+            return False
+        read_at = context.clock.now()
+        found, unreadable = await read_shards(context, arn, consistent=True)
+        missing = lineage.repairs(arn, found, shards, unreadable).create
+        await create_rows(context, missing, read_at)
+        return True
+
     async def _parents_ended(self, owned: OwnedShard, child: ShardRow) -> bool:
         context, arn = self._context, child.key.stream_arn
         for parent in child.parents - {owned.key.shard_id}:
-            # The hash keys of a merge's parents adjoin, and the lower parent starts
-            # where the child starts.
-            first = child.first_hash
-            if first == owned.row.first_hash:
-                first = owned.row.last_hash + 1
-            key = rows.shard_key(context.app, ShardKey(arn, parent), first)
-            row = await context.read(key)
+            row = await context.read(_parent_key(context.app, owned, child, parent))
             known = context.parse_row(rows.read_shard, row)
             if row is None:
                 listed = await self._streams[arn].list_shards(context)
@@ -109,6 +145,18 @@ class ShardEndHandler:
             elif known is None or not known.ended:
                 return False
         return True
+
+
+def _parent_key(app: str, owned: OwnedShard, child: ShardRow, parent: str) -> Key:
+    """Return the key of the row of an owned shard's sibling in a merge.
+
+    The hash keys of a merge's parents adjoin, and the lower parent starts where the
+    child starts.
+    """
+    first = child.first_hash
+    if first == owned.row.first_hash:
+        first = owned.row.last_hash + 1
+    return rows.shard_key(app, ShardKey(child.key.stream_arn, parent), first)
 
 
 async def until_read(

@@ -27,6 +27,10 @@ from kinesumer.runtime.tasks import gather_or_cancel, wait_and_clear
 from kinesumer.wire import rows, shard_writes, writes
 from kinesumer.wire.fields import is_sequence_number
 
+# Rows are created so long after a read at most. KCL's workers look once a minute for
+# leases that they can delete.
+MAX_AGE_SECONDS = 30.0
+
 
 class ShardSyncer:
     """Syncs the shard rows of a client's streams, at intervals and on request."""
@@ -102,14 +106,17 @@ async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
         return False
     found, unreadable = await read_shards(context, stream.arn)
     repairs = lineage.repairs(stream.arn, found, shards, unreadable)
+    read_at = context.clock.now()
+    if repairs.create:
+        # Rows that seem to be missing may only be newer than the ones that were read.
+        found, unreadable = await read_shards(context, stream.arn, consistent=True)
+        repairs = lineage.repairs(stream.arn, found, shards, unreadable)
     reopened = await _reopen(context, stream, repairs.reopen)
     found = [row for row in found if row not in reopened]
     found += [row._replace(ended=False) for row in reopened]
     before = stream.open_shard_starts
     stream.open_shard_starts = lineage.open_shard_starts([*found, *repairs.create])
-    await write_all(
-        context, [shard_writes.create_shard(context.app, new) for new in repairs.create]
-    )
+    await create_rows(context, repairs.create, read_at)
     ready = repairs.ready and await _still_ready(context, stream, repairs.ready, shards)
     await write_all(
         context,
@@ -129,6 +136,22 @@ async def _sync_shards(context: ClientContext, stream: OpenStream) -> bool:
     stream.synced_until = context.clock.now() + REREAD_SECONDS
     # Report a change also on the first pass: the leader may have read older rows.
     return before != stream.open_shard_starts or bool(repairs.create or repairs.ready)
+
+
+async def create_rows(
+    context: ClientContext, missing: Iterable[ShardRow], read_at: float
+) -> None:
+    """Create the rows that were missing in a consistent read, which began at a time.
+
+    In a KCL fleet, a shard without a lease counts as read to its end. So parents come
+    first. And KCL's workers delete the leases of ended shards early. So after some
+    time, a missing lease may be one that was deleted, and no more are created.
+    """
+    for generation in lineage.generations(missing):
+        if context.clock.now() - read_at > MAX_AGE_SECONDS:
+            return
+        creates = [shard_writes.create_shard(context.app, row) for row in generation]
+        await write_all(context, creates)
 
 
 async def _reopen(

@@ -19,7 +19,7 @@ end:
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -240,6 +240,18 @@ def unended_shard_starts(rows: Iterable[ShardRow]) -> list[int]:
     return sorted({row.first_hash for row in rows if not row.ended})
 
 
+def generations(rows: Iterable[ShardRow]) -> Iterator[list[ShardRow]]:
+    """Divide rows into generations, of which each one has no parents in later ones."""
+    waiting = {row.key.shard_id: row for row in rows}
+    while waiting:
+        free = [r for r in waiting.values() if waiting.keys().isdisjoint(r.parents)]
+        # Corrupt rows may name each other as parents. If so, take all remaining rows.
+        generation = free or list(waiting.values())
+        yield generation
+        for row in generation:
+            del waiting[row.key.shard_id]
+
+
 class SeekStep(NamedTuple):
     """One shard whose position a seek moves."""
 
@@ -260,27 +272,19 @@ def seek_steps(
     missing = {row.key.shard_id for row in new}
     known = {row.key.shard_id: row for row in (*rows, *new)}
     unread = {i for i, row in known.items() if i in shard_ids or not row.ended}
-    waiting = {i: row for i, row in known.items() if i in shard_ids}
-    generations = []
-    while waiting:
-        # Write parents first. If a child were written before its parents, it could
-        # become ready too early, since the parents would still count as ended.
-        free = [r for r in waiting.values() if waiting.keys().isdisjoint(r.parents)]
-        # Corrupt rows may name each other as parents. If so, take all remaining rows.
-        generation = free or list(waiting.values())
-        generations.append(
-            [
-                SeekStep(
-                    row,
-                    is_new=row.key.shard_id in missing,
-                    waits=not unread.isdisjoint(row.parents),
-                )
-                for row in generation
-            ]
-        )
-        for row in generation:
-            del waiting[row.key.shard_id]
-    return generations
+    # Write parents first. If a child were written before its parents, it could become
+    # ready too early, since the parents would still count as ended.
+    return [
+        [
+            SeekStep(
+                row,
+                is_new=row.key.shard_id in missing,
+                waits=not unread.isdisjoint(row.parents),
+            )
+            for row in generation
+        ]
+        for generation in generations(r for i, r in known.items() if i in shard_ids)
+    ]
 
 
 class NextStep(Enum):

@@ -182,6 +182,54 @@ async def test_the_child_of_a_merge_waits_for_the_slower_parent(world: World) ->
     await pair.low.owns(child, seconds=2)
 
 
+async def test_the_other_parent_gets_its_row_before_the_child_of_a_merge(
+    world: World,
+) -> None:
+    # The other parent is the child of a shard that has just been split. So it has no
+    # row yet, unless its parent's owner has created it.
+    world.kinesis.create_stream("orders", 2)
+    owner = await Owner(world).begin()
+    left, _ = world.kinesis.split("orders", LOW)
+    child = world.kinesis.merge("orders", P, left)
+    owner.plan(LOWER)
+    await world.until(lambda: owner.row().ended)
+    created = [w.key.sk.partition("/")[2] for w in owner.store.writes("start")]
+    assert created.index(left) < created.index(child)
+
+
+async def test_a_merge_that_no_listing_shows_is_left_to_shard_sync(
+    world: World,
+) -> None:
+    world.kinesis.create_stream("orders", 2)
+    owner = await Owner(world).begin()
+    owner.source.listing = owner.source.list_shards_now()
+    left, _ = world.kinesis.split("orders", LOW)
+    child = world.kinesis.merge("orders", P, left)
+    owner.plan(LOWER)
+    await world.until(lambda: owner.row().ended)
+    assert child not in world.shard_rows()
+    owner.source.listing = None
+    await sync_shards(owner.context, owner.stream)
+    created = [w.key.sk.partition("/")[2] for w in owner.store.writes("start")]
+    assert created.index(left) < created.index(child)
+
+
+async def test_children_are_created_only_while_no_other_client_can_own_the_shard(
+    world: World,
+) -> None:
+    owner = await own(world)
+    owner.lease.deadline = 0.0
+    owned = owner.owned()
+    world.kinesis.split("orders", P)
+    await asyncio.sleep(10)
+    assert [*world.shard_rows()] == [P]
+    owned.lose()
+    await asyncio.sleep(1)
+    owner.lease.deadline = 1e9
+    await asyncio.sleep(10)
+    assert [*world.shard_rows()] == [P]
+
+
 # --- crashes between the writes, and what the last page leaves out ---
 
 

@@ -6,11 +6,17 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kinesumer.consuming.streams import OpenStream
-from kinesumer.coordination.shard_sync import sync_shards, write_all
+from kinesumer.coordination.shard_sync import (
+    MAX_AGE_SECONDS,
+    create_rows,
+    sync_shards,
+    write_all,
+)
 from kinesumer.coordination.store_queries import REREAD_SECONDS
 from kinesumer.core import lineage
 from kinesumer.core.liveness import MAX_REQUEST_DELAY_SECONDS
@@ -20,9 +26,9 @@ from kinesumer.errors import (
     StreamRecreatedError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import Key, StreamRow
+from kinesumer.model.rows import Key, Row, StreamRow
 from kinesumer.model.streams import Shard, Start
-from kinesumer.ports import Compare, Write
+from kinesumer.ports import Compare, Write, WriteResult
 from kinesumer.wire import rows, shard_writes
 from tests.support.clock import ClockAhead
 from tests.support.faulty import DateAhead, FaultySource, FaultyStore
@@ -207,6 +213,70 @@ async def test_rows_created_by_owners_are_reported_once(world: World) -> None:
         await world.table.write(shard_writes.create_shard(APP, made))
     assert await syncer.sync()
     assert not await syncer.sync()
+
+
+async def test_rows_of_parents_are_created_before_those_of_their_children(
+    world: World,
+) -> None:
+    syncer = SyncedStream(world)
+    await syncer.sync()
+    low, high = world.kinesis.split("orders", P)
+    world.kinesis.merge("orders", low, high)
+    world.kinesis.split("orders", world.kinesis.stream("orders").open[0].shard_id)
+    apply, created = syncer.store.write, list[str]()
+
+    async def write_newest_first(write: Write) -> WriteResult:
+        shard_id = write.key.sk.partition("/")[2]
+        await asyncio.sleep(10 - int(shard_id[-1]))
+        created.append(shard_id)
+        return await apply(write)
+
+    syncer.store.write = write_newest_first  # type: ignore[method-assign]
+    await syncer.sync()
+    parents = {s.shard_id: s.parents for s in syncer.source.list_shards_now()}
+    assert len(created) == 5
+    for number, shard_id in enumerate(created):
+        assert {*parents[shard_id]} <= {P, *created[:number]}
+
+
+async def test_rows_are_created_only_shortly_after_a_read(world: World) -> None:
+    syncer = SyncedStream(world)
+    await syncer.sync()
+    world.kinesis.split("orders", P)
+    (first, *_) = lineage.generations(
+        lineage.new_row(syncer.stream.arn, shard)
+        for shard in syncer.source.list_shards_now()[1:]
+    )
+    now = world.clock.now()
+    await create_rows(syncer.context, first, now - MAX_AGE_SECONDS - 1)
+    assert [*world.shard_rows()] == [P]
+    await create_rows(syncer.context, first, now)
+    assert sorted(world.shard_rows()) == [P, LOW, HIGH]
+
+
+async def test_rows_are_created_only_if_a_consistent_read_misses_them(
+    world: World,
+) -> None:
+    syncer = SyncedStream(world)
+    await syncer.sync()
+    world.kinesis.split("orders", P)
+    await syncer.sync()
+    await change(world, P, ended=True)
+    await syncer.sync()
+    # Another client deletes the row. A read that is old shows none of the rows.
+    await world.table.write(shard_writes.prune_shard(APP, world.shard_rows()[P]))
+    syncer.stream.synced_listing = None
+    query, reads = syncer.store.query, list[bool]()
+
+    async def late_query(*args: Any, consistent: bool = True, **rest: Any) -> list[Row]:
+        reads.append(consistent)
+        found = await query(*args, consistent=consistent, **rest)
+        return found if consistent else []
+
+    syncer.store.query = late_query  # type: ignore[method-assign]
+    await syncer.sync()
+    assert reads[:2] == [False, True]
+    assert sorted(world.shard_rows()) == [LOW, HIGH]
 
 
 async def test_a_shard_expired_for_long_is_pruned_for_good(world: World) -> None:
