@@ -22,6 +22,11 @@ from kinesumer.wire.kcl_leases import (
 
 # A worker takes no more leases of other workers at a time, as KCL's by default.
 MAX_STEALS = 1
+# After a gap between two scans that is longer than this part of the failover time, all
+# leases are watched anew. A worker renews its leases each third of this time. So within
+# the rest, it was able to.
+MAX_GAP_SHARE = 0.5
+NEVER = float("-inf")
 
 
 class SeenLease(NamedTuple):
@@ -58,7 +63,9 @@ class FleetView:
         self._failover_seconds = failover_seconds
         self._random = random
         self._order: dict[str, float] = {}
-        self._alive_at: dict[str, float] = {}  # when each worker was last seen alive
+        self._looked_at = NEVER  # when the last scan began
+        # The workers of which a lease has expired, and that have renewed none since.
+        self._dead: set[str] = set()
         # The leases that this client may claim although a worker has them or had them,
         # each with its counter; and those among them that a worker still renews.
         self._offers: dict[str, tuple[int, str]] = {}
@@ -81,9 +88,11 @@ class FleetView:
         if before is None or before.worker == worker:
             if before is not None and before.counter == lease.counter:
                 since = before.since
-            else:
-                self._alive_at[worker] = now
-        elif worker and not self._may_live(worker, now):
+            elif before is not None:
+                self._dead.discard(worker)
+        elif worker in self._dead and self.has_types:
+            # The leader of KCL 3 believes for a minute that a worker is alive, and may
+            # assign leases to a dead one. Only a renewal shows that it is alive.
             since = before.since
         seen = SeenLease(
             row, lease.stream, lease.shard_id, lease.counter, worker, since, now
@@ -91,21 +100,20 @@ class FleetView:
         self.leases[lease.key] = seen
         return seen
 
-    def _may_live(self, worker: str, now: float) -> bool:
-        """Return whether a worker that has got a lease may be alive.
-
-        The leader of KCL 3 believes for a minute that a worker is alive, and may assign
-        leases to a dead one. Only what a worker itself writes shows that it is alive.
-        """
-        seen_at = self._alive_at.setdefault(worker, now)
-        return now - seen_at < self._failover_seconds
-
     def observe_all(self, table: Iterable[Row], began: float, now: float) -> None:
         """Record a scan of the whole table, which began at ``began``."""
         found = [row for row in table if is_lease(row)]
         self.has_types = self.has_types or any(ENTITY_TYPE in row for row in found)
+        if began - self._looked_at > MAX_GAP_SHARE * self._failover_seconds:
+            self._watch_anew(now)
+        self._looked_at = began
         for row in found:
             self.observe(row, now)
+        self._dead |= {
+            seen.worker
+            for seen in self.leases.values()
+            if seen.worker and not seen.ended and self._is_expired(seen)
+        }
         keys = {row[KEY] for row in found}
         for key, seen in list(self.leases.items()):
             if key not in keys and seen.read_at < began:
@@ -113,9 +121,35 @@ class FleetView:
         self._order = {key: self._random.random() for key in self.leases}
         self._steals.clear()
 
+    def _watch_anew(self, now: float) -> None:
+        """Forget for how long leases have been unchanged.
+
+        In a gap between two scans, workers may not have been able to renew leases.
+        """
+        self._dead.clear()
+        for key, seen in self.leases.items():
+            self.leases[key] = seen._replace(since=now)
+
+    def _is_expired(self, seen: SeenLease) -> bool:
+        """Return whether a lease didn't change for the failover time, or has no owner.
+
+        Only what was read counts: the time since the last scan may be a pause of this
+        client, in which it could not see any renewals.
+        """
+        unchanged = self._looked_at - seen.since
+        return not seen.worker or unchanged >= self._failover_seconds
+
     def forget(self, key: str) -> None:
         """Record that a lease doesn't exist any more."""
         self.leases.pop(key, None)
+
+    @property
+    def has_others(self) -> bool:
+        """Return whether there are open leases that no client of the app holds."""
+        return any(
+            not (seen.ended or seen.is_moved or kcl_shards.is_held(seen.row, self._app))
+            for seen in self.leases.values()
+        )
 
     # --- streams --------------------------------------------------------------------
 
@@ -188,14 +222,14 @@ class FleetView:
 
     # --- what this client may take --------------------------------------------------
 
-    def offer(self, keys: Collection[str], now: float) -> None:
+    def offer(self, keys: Collection[str]) -> None:
         """Decide which leases of a range of shards this client may take.
 
         ``keys`` are the keys of these leases. Until the next call for them, the rows of
         the leases that it may take have no owner, and those of all others have one.
         """
         uses = [
-            self._use(key, seen, now, in_reach=key in keys)
+            self._use(key, seen, in_reach=key in keys)
             for key, seen in sorted(
                 self.leases.items(), key=lambda item: self._order.get(item[0], 0.0)
             )
@@ -217,19 +251,19 @@ class FleetView:
                 self._offers.pop(use.key, None)
                 self._left.add(use.key)
 
-    def _use(
-        self, key: str, seen: SeenLease, now: float, *, in_reach: bool
-    ) -> LeaseUse:
-        failover, since = self._failover_seconds, seen.since
+    def _use(self, key: str, seen: SeenLease, *, in_reach: bool) -> LeaseUse:
         is_ours = kcl_shards.is_held(seen.row, self._app)
+        is_available = not is_ours and self._is_expired(seen)
+        # For how long it has been available.
+        waited = self._looked_at - seen.since
         if seen.worker:
-            since += failover
+            waited -= self._failover_seconds
         return LeaseUse(
             key=key,
             worker=seen.worker,
             is_foreign=bool(seen.worker) and not is_ours,
-            is_available=(not is_ours and now >= since) or not seen.worker,
+            is_available=is_available,
             is_due=not is_ours
-            and (now >= since + failover or kcl_shards.is_released(seen.row)),
+            and (waited >= self._failover_seconds or kcl_shards.is_released(seen.row)),
             in_reach=in_reach,
         )

@@ -23,14 +23,15 @@ from kinesumer.errors import KinesumerError
 from kinesumer.model.rows import Key, Row, Value
 from kinesumer.model.streams import ShardKey
 from kinesumer.ports import LeaseTable, StateStore, Write, WriteResult
-from kinesumer.runtime.failure_log import logger
+from kinesumer.runtime.failure_log import RepeatedLines, logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import kcl_shards, rows
 from kinesumer.wire.conditions import applied, holds
 
-# Leases are read this often within the failover time. KCL's workers read them once in
-# two such times.
-SCANS = 3
+# Leases are read once in this time, or more often if the failover time is short. KCL's
+# workers read them once in two failover times.
+READ_SECONDS = 1.0
+READS = 5  # within the failover time, at least
 NEVER = float("-inf")
 
 
@@ -72,6 +73,8 @@ class LeaseTableStore:
         self._prefix = rows.shard_partition(member.app, "")
         self._rows = FleetRows(member, held, own, self._require_leases)
         self._scanned_at = NEVER
+        self._read_seconds = min(READ_SECONDS, member.failover_seconds / READS)
+        self._lines = RepeatedLines()
         self._scanning = asyncio.Lock()
         # Writes to one lease are sent one after the other, since each one requires the
         # counter that the one before has written.
@@ -118,7 +121,7 @@ class LeaseTableStore:
             elif key and first <= key.sk and (key.sk <= last or not last):
                 keys[kcl_shards.lease_key(seen.stream, seen.shard_id)] = key
         if first or last:
-            self.view.offer(keys, self._now())
+            self.view.offer(keys)
         found = [
             await self._shard_row(key, self.view.leases.get(lease_key))
             for lease_key, key in keys.items()
@@ -135,8 +138,7 @@ class LeaseTableStore:
 
     async def _fresh(self) -> None:
         """Read the leases, unless they were read a short time ago."""
-        age = self._now() - self._scanned_at
-        if age >= self._member.failover_seconds / SCANS:
+        if self._now() - self._scanned_at >= self._read_seconds:
             await self._scan(consistent=False)
 
     async def _scan(self, *, consistent: bool) -> None:
@@ -209,6 +211,8 @@ class LeaseTableStore:
         while True:
             if seen is not None and seen.is_moved:
                 return await self._write_moved(write, shard)
+            if seen is not None and "claim" in write.set:
+                await self._read_parents(shard, seen)
             before = await self._shard_row(write.key, seen)
             if not holds(write.condition, before):
                 if is_fresh:
@@ -228,6 +232,16 @@ class LeaseTableStore:
             seen, is_fresh = self._observe(lease_key, written.row, shard), True
             if written.applied:
                 return WriteResult(True, await self._shard_row(write.key, seen))
+
+    async def _read_parents(self, shard: ShardKey, seen: SeenLease) -> None:
+        """Read the leases of a shard's parents, except for those that have ended.
+
+        A scan takes time, and may be old: it may show a child, and not its parents.
+        """
+        for parent in kcl_shards.parents_of(seen.row):
+            known = self.view.leases.get(kcl_shards.lease_key(seen.stream, parent))
+            if known is None or not known.ended:
+                await self._read(shard._replace(shard_id=parent))
 
     async def _is_in_own_table(self, write: Write, shard: ShardKey) -> bool:
         """Return whether a shard without a lease has, or gets, a row in the own table.
@@ -326,7 +340,27 @@ class LeaseTableStore:
         return row[kcl_shards.OWN + "owner"], row[kcl_shards.OWN + "epoch"]
 
     async def keep_renewing(self) -> None:
-        """Renew the client's leases until cancelled."""
+        """Renew the client's leases, and watch those of others, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_renewing())
+            tasks.create_task(self._keep_reading())
+
+    async def _keep_reading(self) -> None:
+        """Read the leases at regular times while KCL workers have some.
+
+        A lease expires only for a client that has watched it all the time.
+        """
+        while True:
+            await asyncio.sleep(self._read_seconds)
+            if not self.view.has_others:
+                continue
+            try:
+                await self._fresh()
+            except KinesumerError as error:
+                if self._lines.is_due("read", self._now()):
+                    logger.warning("can't read %s: %s", self._table.name, error)
+
+    async def _keep_renewing(self) -> None:
         pause = self._held.renewal_seconds / 4
         while True:
             await wait_and_clear(self._renew_now, pause)

@@ -68,10 +68,10 @@ class ShardEndHandler:
         """Create the children, mark the end, then make the children ready."""
         # Create the children before the end is stored. If the client crashes between
         # the two, the next owner reaches the shard's end again, and creates them.
-        app = self._context.app
-        opening = []
         if not await self._surely_owns(owned):
             return False
+        app = self._context.app
+        opening = []
         for child in children:
             if len(child.parents) > 1 and not await self._has_parents(owned, child):
                 continue

@@ -38,6 +38,7 @@ class MemoryLeaseTable:
         self.scans = 0
         self.errors: list[Exception] = []  # raised instead of the next writes
         self.late_errors: list[Exception] = []  # raised after the next writes
+        self.scan_errors: list[Exception] = []  # raised instead of the next scans
         # When each worker lost a lease; None while it has it.
         self.lost_at: dict[tuple[str, str], float | None] = {}
         self.now: Callable[[], float] = float
@@ -45,6 +46,8 @@ class MemoryLeaseTable:
 
     async def scan(self, *, consistent: bool = False) -> list[Row]:
         await asyncio.sleep(0.01)
+        if self.scan_errors:
+            raise self.scan_errors.pop()
         self.scans += 1
         return deepcopy(list(self.rows.values()))
 

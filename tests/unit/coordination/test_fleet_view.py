@@ -29,9 +29,15 @@ def worker_leases(worker: str, first: int, count: int, counter: int = 1) -> list
     ]
 
 
-def free(view: FleetView, now: float, reach: list[str] = IDS) -> list[str]:
+def watch(view: FleetView, since: float, until: float, *table: Row) -> None:
+    """Let a client read the same leases once a second."""
+    for second in range(round(until - since) + 1):
+        view.observe_all(table, since + second, since + second)
+
+
+def free(view: FleetView, reach: list[str] = IDS) -> list[str]:
     """Return the shards of the range ``reach`` that the client may claim."""
-    view.offer(reach, now)
+    view.offer(reach)
     found = [shard(view, key) for key in view.leases if key in reach]
     return [row.key.shard_id for row in found if not row.owner and row.ready]
 
@@ -75,6 +81,11 @@ def test_an_ambiguous_stream_is_an_error() -> None:
     assert str(view.stream_of(ARN)) == "123456789012:orders:2"
 
 
+def test_only_open_leases_that_no_client_holds_are_those_of_others() -> None:
+    assert not view_of(lease_row(IDS[0], checkpoint="SHARD_END")).has_others
+    assert view_of(*worker_leases("w1", 0, 1)).has_others
+
+
 def test_a_child_is_ready_when_its_parents_have_ended_or_have_no_lease() -> None:
     parents = frozenset(IDS[:2])
     child = lease_row(IDS[2], parentShardId=parents)
@@ -87,54 +98,107 @@ def test_a_child_is_ready_when_its_parents_have_ended_or_have_no_lease() -> None
 
 def test_a_renewed_lease_is_watched_anew() -> None:
     view = view_of(*worker_leases("w1", 0, 1))
-    view.observe_all(worker_leases("w1", 0, 1, counter=2), 6.0, 6.0)
-    assert free(view, 15.9) == []
-    assert free(view, 16.0) == [IDS[0]]
+    renewed = worker_leases("w1", 0, 1, counter=2)
+    watch(view, 1.0, 5.0, *worker_leases("w1", 0, 1))
+    watch(view, 6.0, 15.0, *renewed)
+    assert free(view) == []
+    watch(view, 16.0, 16.0, *renewed)
+    assert free(view) == [IDS[0]]
+
+
+def test_a_lease_is_watched_anew_after_a_gap_between_scans() -> None:
+    table = worker_leases("w1", 0, 1)
+    view = view_of(*table)
+    watch(view, 1.0, 8.0, *table)
+    # In the gap, the worker may not have been able to renew it.
+    watch(view, 15.0, 24.0, *table)
+    assert free(view) == []
+    watch(view, 25.0, 25.0, *table)
+    assert free(view) == [IDS[0]]
+
+
+def test_the_time_in_which_an_answer_waited_does_not_count() -> None:
+    table = worker_leases("w1", 0, 1)
+    view = view_of(*table)
+    watch(view, 1.0, 8.0, *table)
+    view.observe_all(table, 9.0, 1000.0)  # the client was paused during the read
+    assert free(view) == []
+    view.observe_all(table, 1000.0, 1000.0)
+    assert free(view) == []
 
 
 def test_at_most_one_lease_is_stolen_between_two_scans() -> None:
     table = worker_leases("w1", 0, 8)
     view = view_of(*table)
-    (first,) = free(view, 1.0)
-    assert free(view, 1.1) == [first]
+    (first,) = free(view)
+    assert free(view) == [first]
     others = [shard_id for shard_id in IDS if shard_id != first]
-    assert free(view, 1.2, others) == []  # another range of the same client
+    assert free(view, others) == []  # another range of the same client
     view.observe_all(table, 2.0, 2.0)
-    assert len(free(view, 2.0)) == 1
+    assert len(free(view)) == 1
 
 
 def test_leases_without_an_owner_beyond_the_share_are_left_to_others() -> None:
     table = [*worker_leases("w1", 0, 2), *map(lease_row, IDS[2:6])]
     view = view_of(*table)
-    assert len(free(view, 0.0)) == 3
+    assert len(free(view)) == 3
     left = [shard(view, i) for i in IDS[2:6] if shard(view, i).owner]
     assert [(row.owner, row.is_foreign) for row in left] == [("kcl:", True)]
+    watch(view, 1.0, 8.0, *table)
     renewed = [*worker_leases("w1", 0, 2, counter=2), *table[2:]]
-    view.observe_all(renewed, 9.0, 9.0)
-    assert len(free(view, FAILOVER_SECONDS)) == 4  # nobody has taken it
+    watch(view, 9.0, FAILOVER_SECONDS, *renewed)
+    assert len(free(view)) == 4  # nobody has taken it
 
 
 def test_leases_that_wait_for_their_parents_do_not_count() -> None:
     parent = worker_leases("w1", 0, 1)[0]
     waiting = lease_row(IDS[1], parentShardId=frozenset({IDS[0]}))
     view = view_of(parent, waiting, *worker_leases("w1", 2, 2))
-    assert len(free(view, 0.0)) == 1  # stolen, although a lease has no owner
+    assert len(free(view)) == 1  # stolen, although a lease has no owner
 
 
 def test_a_lease_that_is_assigned_to_a_dead_worker_stays_available() -> None:
     table = worker_leases("w1", 0, 2)
-    view = view_of(*table, *worker_leases("w2", 2, 2))
-    renewed = worker_leases("w2", 2, 2, counter=2)
-    view.observe_all([*table, *renewed], 9.0, 9.0)
-    assert free(view, 10.0) == IDS[:2]  # w1 is dead, and the share is two
+    theirs = worker_leases("w2", 2, 2)
+    for row in [*table, *theirs]:
+        row["entityType"] = "LEASE"
+    view = view_of(*table, *theirs)
+    renewed = [row | {"leaseCounter": 2} for row in theirs]
+    watch(view, 1.0, 8.0, *table, *theirs)
+    watch(view, 9.0, 10.0, *table, *renewed)
+    assert free(view) == IDS[:2]  # w1 is dead, and the share is two
     # The leader of KCL 3 gives a lease of another worker to it.
-    assigned = worker_leases("w1", 2, 1, counter=3)
-    other = worker_leases("w2", 3, 1, counter=3)
-    view.observe_all([*table, *assigned, *other], 18.0, 18.0)
+    assigned = renewed[0] | {"leaseOwner": "w1", "leaseCounter": 3}
+    view.observe_all([*table, assigned, renewed[1]], 11.0, 11.0)
     assert view.leases[IDS[2]].since == 9.0
-    alive = worker_leases("w1", 2, 1, counter=4)
-    view.observe_all([*table, *alive, *other], 19.2, 19.2)
-    assert view.leases[IDS[2]].since == 19.2
+    alive = assigned | {"leaseCounter": 4}
+    view.observe_all([*table, alive, renewed[1]], 12.0, 12.0)
+    assert view.leases[IDS[2]].since == 12.0
+
+
+@pytest.mark.parametrize("entity", [{}, {"entityType": "LEASE"}])
+def test_a_lease_that_an_idle_worker_has_taken_is_not_available(entity: Row) -> None:
+    mine = [row | entity for row in worker_leases("w1", 0, 1)]
+    dead = [row | entity for row in worker_leases("w2", 1, 1)]
+    view = view_of(*mine, *dead)
+    watch(view, 1.0, 2.0, *dead)  # w1 has ended its shard, and waits for another one
+    watch(view, 3.0, 12.0, *dead)
+    assert free(view) == [IDS[1]]
+    taken = dead[0] | {"leaseOwner": "w1", "leaseCounter": 2}
+    view.observe_all([taken], 13.0, 13.0)
+    assert free(view) == []
+
+
+def test_a_worker_of_kcl_2_that_takes_a_lease_is_alive() -> None:
+    table = worker_leases("w1", 0, 2)
+    view = view_of(*table)
+    watch(view, 1.0, 10.0, *table)
+    assert free(view) == IDS[:2]
+    taken = table[0] | {"leaseOwner": "w2", "leaseCounter": 2}
+    watch(view, 11.0, 11.0, taken, table[1])
+    again = taken | {"leaseOwner": "w1", "leaseCounter": 3}
+    watch(view, 12.0, 12.0, again, table[1])
+    assert view.leases[IDS[0]].since == 12.0
 
 
 def test_a_client_takes_what_another_one_has_released_for_it() -> None:
@@ -146,6 +210,6 @@ def test_a_client_takes_what_another_one_has_released_for_it() -> None:
         for row in worker_leases("c1", 1, 3)
     ]
     view = view_of(released, *mine, *worker_leases("w1", 4, 2))
-    assert free(view, 0.0) == [IDS[0]]  # beyond its share of three
+    assert free(view) == [IDS[0]]  # beyond its share of three
     view.observe(released | {"leaseCounter": 5}, 1.0)
-    assert free(view, 1.0) == []
+    assert free(view) == []

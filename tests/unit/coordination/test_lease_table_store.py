@@ -253,10 +253,10 @@ async def test_a_worker_s_lease_is_free_after_the_failover_time(world: Fleet) ->
     world.leases.rows[S0] |= {"leaseOwner": "w1", "leaseCounter": 5}
     world.leases.rows[S1] |= {"leaseOwner": "w2", "leaseCounter": 5}
     store, _ = world.store()
-    for _ in range(3):
+    for count in range(10):
         assert (await shards(store))[S0].owner == "kcl:w1"
-        await asyncio.sleep(FAILOVER_SECONDS / 3)
-        world.leases.rows[S1]["leaseCounter"] = int(world.clock.now())
+        await asyncio.sleep(1)
+        world.leases.rows[S1]["leaseCounter"] = 6 + count
     found = await shards(store)
     assert (found[S0].owner, found[S1].owner) == ("", "kcl:w2")
     mine = await claim(store)
@@ -269,13 +269,54 @@ async def test_a_lease_that_a_worker_has_renewed_since_is_not_claimed(
 ) -> None:
     world.leases.rows[S0] |= {"leaseOwner": "w1", "leaseCounter": 5}
     store, _ = world.store()
+    reading = asyncio.create_task(store.keep_renewing())
     await shards(store)
-    await asyncio.sleep(FAILOVER_SECONDS)
+    await asyncio.sleep(FAILOVER_SECONDS + 2)
     row = (await shards(store))[S0]
+    reading.cancel()
+    assert row.owner == ""
     world.leases.rows[S0]["leaseCounter"] = 6
     written = await store.write(shard_writes.claim(APP, row, ME, "nonce"))
     assert not written.applied and written.row is not None
     assert rows.read_shard(written.row).owner == "kcl:w1"
+
+
+async def test_a_child_is_not_claimed_before_a_parent_that_the_scan_missed(
+    world: Fleet,
+) -> None:
+    world.leases.rows[S1]["parentShardId"] = frozenset({S0})
+    parent = world.leases.rows.pop(S0)
+    store, _ = world.store()
+    assert (await shards(store))[S1].ready
+    world.leases.rows[S0] = parent
+    assert await claim(store, S1) is None
+    assert not (await shards(store))[S1].ready
+    parent["checkpoint"] = "SHARD_END"
+    await shards(store, consistent=True)
+    assert await claim(store, S1) is not None
+
+
+async def test_leases_are_read_once_a_second_while_workers_have_some(
+    world: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.leases.rows[S0] |= {"leaseOwner": "w1", "leaseCounter": 5}
+    store, _ = world.store()
+    await beat(store)
+    await shards(store)
+    reading = asyncio.create_task(store.keep_renewing())
+    await asyncio.sleep(5.5)
+    assert 5 <= world.leases.scans <= 6
+    world.leases.scan_errors = [StoreUnavailableError("slow")] * 2
+    await asyncio.sleep(3.5)
+    assert caplog.text.count("can't read") == 1
+    assert not world.leases.scan_errors
+    world.leases.rows[S0] |= {"checkpoint": "SHARD_END", "leaseCounter": 6}
+    del world.leases.rows[S1]
+    await asyncio.sleep(2)
+    scans = world.leases.scans
+    await asyncio.sleep(5)
+    assert world.leases.scans == scans
+    reading.cancel()
 
 
 async def test_no_row_shows_a_worker_s_lease_as_free_beyond_the_share(
@@ -387,7 +428,7 @@ def test_leases_are_renewed_while_the_store_is_open() -> None:
         before = len(asyncio.all_tasks())
         async with open_fleet_store(member, held, lambda: own, lambda: table) as store:
             assert await store.verify() == "table-1"
-            assert len(asyncio.all_tasks()) == before + 1
+            assert len(asyncio.all_tasks()) > before
         assert len(asyncio.all_tasks()) == before
 
     run(check())
