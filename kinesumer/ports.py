@@ -119,6 +119,14 @@ class LeaseTable(Protocol):
         """Apply one conditional write, without retries."""
 
 
+class FleetTables(NamedTuple):
+    """The tables of a KCL fleet."""
+
+    leases: LeaseTable
+    # The entries of its workers up to KCL 3.4; a table that need not exist.
+    workers: LeaseTable
+
+
 class RowLeases(Protocol):
     """The leases of single shards, if a state store has such leases.
 

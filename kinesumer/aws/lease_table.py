@@ -17,8 +17,9 @@ from kinesumer.aws.errors import translated_errors
 from kinesumer.aws.session import ClientFactory, Loan
 from kinesumer.errors import ConfigurationError, StoreUnavailableError
 from kinesumer.model.rows import Row
-from kinesumer.ports import Write, WriteResult
+from kinesumer.ports import FleetTables, Write, WriteResult
 from kinesumer.wire.kcl_leases import KEY
+from kinesumer.wire.kcl_workers import ENTRY_KEY, workers_table
 
 
 def missing_lease_table(table: str, region: str) -> ConfigurationError:
@@ -35,19 +36,20 @@ async def open_table(clients: ClientFactory, table: str) -> DynamoLeaseTable:
 
 
 @asynccontextmanager
-async def open_borrowed_table(
-    loan: Loan, table: str
-) -> AsyncIterator[DynamoLeaseTable]:
-    """Open a lease table on the running event loop, with a client of its own."""
+async def open_borrowed_tables(loan: Loan, table: str) -> AsyncIterator[FleetTables]:
+    """Open a fleet's tables on the running event loop, with a client of their own."""
     async with loan() as opened:
-        yield DynamoLeaseTable(opened, table)
+        workers = DynamoLeaseTable(opened, workers_table(table), ENTRY_KEY)
+        yield FleetTables(DynamoLeaseTable(opened, table), workers)
 
 
 class DynamoLeaseTable:
     """A lease table in DynamoDB, without retries. See ``ports.LeaseTable``."""
 
-    def __init__(self, opened: OpenClient, table: str) -> None:
+    def __init__(self, opened: OpenClient, table: str, key: str = KEY) -> None:
+        """``key`` is the attribute that is the table's key."""
         self.name: str = table
+        self._key = key
         self._call = TableCalls(opened, table, missing_lease_table)
 
     async def scan(self, *, consistent: bool = False) -> list[Row]:
@@ -60,13 +62,13 @@ class DynamoLeaseTable:
         """Return one row, read consistently, or None."""
         return await self._call(
             "GetItem",
-            {"Key": {KEY: {"S": lease_key}}, "ConsistentRead": True},
+            {"Key": {self._key: {"S": lease_key}}, "ConsistentRead": True},
             lambda answer: row_of(answer["Item"]) if "Item" in answer else None,
         )
 
     async def write(self, write: Write) -> WriteResult:
         """Apply one conditional write, without retries."""
-        arguments = request_of(write) | {"Key": {KEY: {"S": write.key.pk}}}
+        arguments = request_of(write) | {"Key": {self._key: {"S": write.key.pk}}}
 
         def row(answer: Answer) -> Row | None:
             return None if write.delete else row_of(answer["Attributes"])

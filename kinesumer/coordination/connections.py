@@ -182,9 +182,9 @@ def _store_of(
     """Return how to open a client's state store, and the leases that it renews."""
     if identity.kcl_table is None:
         return open_own, None
-    from kinesumer.aws.lease_table import open_borrowed_table
+    from kinesumer.aws.lease_table import open_borrowed_tables
     from kinesumer.coordination.fleet_member import FleetMember
-    from kinesumer.coordination.lease_table_store import open_fleet_store
+    from kinesumer.coordination.fleet_tables import open_fleet_store
 
     member = FleetMember(
         app=identity.app,
@@ -195,5 +195,5 @@ def _store_of(
         random=random.Random(),
     )
     held = HeldLeases(member.failover_seconds)
-    open_table = partial(open_borrowed_table, loan, member.lease_table)
-    return partial(open_fleet_store, member, held, open_own, open_table), held
+    open_tables = partial(open_borrowed_tables, loan, member.lease_table)
+    return partial(open_fleet_store, member, held, open_own, open_tables), held

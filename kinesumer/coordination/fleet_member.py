@@ -41,6 +41,7 @@ class FleetRows:
         self._key = rows.member_key(member.app, member.client_id)
         self._group_key = rows.group_key(member.app)
         self._starts: dict[str, str] = {}  # the starts of streams, by ARN
+        self.is_alone = True  # whether no other client is in the group's plan
 
     async def get(self, key: Key, *, consistent: bool) -> Row | None:
         """Return one row, or None."""
@@ -72,6 +73,7 @@ class FleetRows:
             lease_ms = row.get("lease_ms")
             seconds = lease_ms / 1000 if isinstance(lease_ms, int) else 0.0
             self._held.note_beat(str(row.get("session")), sent_at, seconds)
+            self.is_alone = row.get("clients", 1) == 1
         return written
 
     def _now(self) -> float:

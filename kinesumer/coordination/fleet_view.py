@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from random import Random
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from kinesumer.wire.kcl_leases import (
     is_lease,
     read_lease,
 )
+from kinesumer.wire.kcl_workers import is_alive, read_workers
 
 # A worker takes no more leases of other workers at a time, as KCL's by default.
 MAX_STEALS = 1
@@ -58,7 +60,11 @@ class FleetView:
         self, app: str, client_id: str, failover_seconds: float, random: Random
     ) -> None:
         self.leases: dict[str, SeenLease] = {}
-        self.has_types = False  # whether rows have types, as in KCL 3
+        self.has_types = False  # whether rows have types, as in KCL 3.5
+        # When each KCL 3 worker last wrote its entry into the lease table, and into the
+        # table of KCL 3.4.
+        self.listed_workers: dict[str, int] = {}
+        self._noted_workers: dict[str, int] = {}
         self._app, self._client_id = app, client_id
         self._failover_seconds = failover_seconds
         self._random = random
@@ -90,7 +96,7 @@ class FleetView:
                 since = before.since
             elif before is not None:
                 self._dead.discard(worker)
-        elif worker in self._dead and self.has_types:
+        elif worker in self._dead and worker in self._workers:
             # The leader of KCL 3 believes for a minute that a worker is alive, and may
             # assign leases to a dead one. Only a renewal shows that it is alive.
             since = before.since
@@ -102,6 +108,8 @@ class FleetView:
 
     def observe_all(self, table: Iterable[Row], began: float, now: float) -> None:
         """Record a scan of the whole table, which began at ``began``."""
+        table = list(table)
+        self.listed_workers = read_workers(table)
         found = [row for row in table if is_lease(row)]
         self.has_types = self.has_types or any(ENTITY_TYPE in row for row in found)
         if began - self._looked_at > MAX_GAP_SHARE * self._failover_seconds:
@@ -138,6 +146,28 @@ class FleetView:
         """
         unchanged = self._looked_at - seen.since
         return not seen.worker or unchanged >= self._failover_seconds
+
+    def note_workers(self, workers: dict[str, int]) -> None:
+        """Record the entries in the table of KCL 3.4 and before."""
+        self._noted_workers = workers
+
+    @property
+    def _workers(self) -> dict[str, int]:
+        return {**self._noted_workers, **self.listed_workers}
+
+    def heir(self, wall: float) -> str | None:
+        """Return the living KCL 3 worker with the fewest leases, if there is any.
+
+        A worker of KCL 3 looks for leases that were assigned to it. Those of KCL 2 take
+        leases themselves.
+        """
+        loads = Counter(seen.worker for seen in self.leases.values() if not seen.ended)
+        alive = [
+            worker
+            for worker, updated_at in sorted(self._workers.items())
+            if is_alive(updated_at, wall) and worker not in self._dead
+        ]
+        return min(alive, key=lambda worker: loads[worker], default=None)
 
     def forget(self, key: str) -> None:
         """Record that a lease doesn't exist any more."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from operator import itemgetter
 
 from kinesumer.coordination.fleet_member import (
@@ -33,25 +31,6 @@ from kinesumer.wire.conditions import applied, holds
 READ_SECONDS = 1.0
 READS = 5  # within the failover time, at least
 NEVER = float("-inf")
-
-
-@asynccontextmanager
-async def open_fleet_store(
-    member: FleetMember,
-    held: HeldLeases,
-    open_own: Callable[[], AbstractAsyncContextManager[StateStore]],
-    open_table: Callable[[], AbstractAsyncContextManager[LeaseTable]],
-) -> AsyncIterator[StateStore]:
-    """Open both tables, and renew the leases in ``held`` while they are open."""
-    async with open_own() as own, open_table() as table:
-        store = LeaseTableStore(member, held, own, table)
-        # If the renewals fail, so does the store: its client must not go on without.
-        async with asyncio.TaskGroup() as tasks:
-            renewals = tasks.create_task(store.keep_renewing())
-            try:
-                yield store
-            finally:
-                renewals.cancel()
 
 
 class LeaseTableStore:
@@ -283,7 +262,11 @@ class LeaseTableStore:
             condition = kcl_shards.unchanged(seen.row)
             return Write(Key(self._lease_key(shard), ""), condition, delete=True)
         children = self.view.children_of(seen) if after["ended"] else ()
-        return kcl_shards.change(seen.row, self._member.app, before, after, children)
+        heir = None
+        if self._rows.is_alone:  # else another client of the app takes the lease
+            heir = self.view.heir(self._member.clock.wall())
+        app = self._member.app
+        return kcl_shards.change(seen.row, app, before, after, children, heir)
 
     def _note_owner(
         self, lease_key: str, shard: ShardKey, after: Row, sent_at: float

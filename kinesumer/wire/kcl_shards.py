@@ -179,17 +179,26 @@ def move(row: Row, *, out: bool) -> Write:
 
 
 def change(
-    row: Row, app: str, before: Row, after: Row, children: Collection[str]
+    row: Row,
+    app: str,
+    before: Row,
+    after: Row,
+    children: Collection[str],
+    heir: str | None = None,
 ) -> Write | None:
     """Return the write that changes a lease as its shard's row changes, or None.
 
-    ``children`` are the shard's children that have leases.
+    ``children`` are the shard's children that have leases. ``heir`` is the worker to
+    which a lease is assigned when its owner gives it up.
     """
     values: dict[str, Value] = _own_values(before, after)
     gone = [OWN + name for name in before if name not in after and name not in _TOLD]
     lease, owner = read_lease(row), after.get("owner_id")
     if _claim(after) != _claim(before):
-        if owner is None:
+        if owner is None and heir is not None and not after["ended"]:
+            values[OWNER] = heir
+            gone.append(CHECKPOINT_OWNER)
+        elif owner is None:
             gone += OWNERS
             values[RELEASED] = lease.counter + 1
         else:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,12 +40,21 @@ class Event(NamedTuple):
 class Fleet:
     """A stream under load, and the processes that consume it."""
 
-    def __init__(self, aws: EmbeddedAws, folder: Path, version: str) -> None:
+    def __init__(
+        self,
+        aws: EmbeddedAws,
+        folder: Path,
+        version: str,
+        *,
+        shards: int = 4,
+        failover_seconds: int = FAILOVER_SECONDS,
+    ) -> None:
         self.aws, self._folder, self._version = aws, folder, version
+        self._failover_seconds = failover_seconds
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.produced: dict[str, float] = {}
         self._is_over = threading.Event()
-        aws.create_stream(STREAM, shards=4)
+        aws.create_stream(STREAM, shards=shards)
         self._producer = threading.Thread(target=self._produce)
         self._producer.start()
 
@@ -69,12 +79,12 @@ class Fleet:
         classes = f"{directory / 'classes'}:{directory / 'jars'}/*"
         # These make a JVM start faster, and use less memory.
         options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classes]
-        arguments = [STREAM, TABLE, name, str(1000 * FAILOVER_SECONDS)]
+        arguments = [STREAM, TABLE, name, str(1000 * self._failover_seconds)]
         self._start(name, ["java", *options, "FleetWorker", self.aws.url, *arguments])
 
     def client(self, name: str, table: str = TABLE) -> None:
         """Start a client of ours."""
-        arguments = [STREAM, table, name, str(FAILOVER_SECONDS)]
+        arguments = [STREAM, table, name, str(self._failover_seconds)]
         self._start(name, [sys.executable, "-m", "tests.system.kcl.client", *arguments])
 
     def _start(self, name: str, command: list[str]) -> None:
@@ -164,6 +174,19 @@ class Fleet:
                 if len(line) == 4 and line[0].isdigit()
             ]
         return found
+
+    def pauses(self) -> list[tuple[float, float]]:
+        """Return when each pause of a shard began, and its length."""
+        times: defaultdict[str, list[float]] = defaultdict(list)
+        for events in self.events().values():
+            for event in events:
+                if event.kind == "record":
+                    times[event.shard_id].append(event.at)
+        return [
+            (before, after - before)
+            for seen in times.values()
+            for before, after in pairwise(sorted(seen))
+        ]
 
     def seen(self) -> dict[str, list[tuple[float, str]]]:
         """Return when, and by which process, each record was processed."""

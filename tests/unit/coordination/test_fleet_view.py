@@ -157,11 +157,36 @@ def test_leases_that_wait_for_their_parents_do_not_count() -> None:
     assert len(free(view)) == 1  # stolen, although a lease has no owner
 
 
+def entry(worker: str, updated_at: int) -> Row:
+    """Return the entry of a KCL 3 worker in the lease table."""
+    kind = "WORKER_METRIC_STATS"
+    return {"leaseKey": worker, "entityType": kind, "lut": updated_at}
+
+
+def test_the_heir_is_the_living_kcl_3_worker_with_the_fewest_leases() -> None:
+    entries = [entry("w1", 100), entry("w2", 100), entry("w3", 40)]
+    old = [*worker_leases("w2", 0, 2), *worker_leases("w1", 2, 1)]
+    assert view_of(*old).heir(100.0) is None
+    view = view_of(*entries, *old)
+    assert view.heir(100.0) == "w1"
+    view.observe(worker_leases("w1", 3, 1)[0], 1.0)
+    view.observe(worker_leases("w1", 4, 1)[0], 1.0)
+    assert view.heir(100.0) == "w2"
+    assert view.heir(160.0) is None
+    view.note_workers({"w4": 100})
+    assert view.heir(100.0) == "w4"
+
+
+def test_a_worker_whose_lease_has_expired_is_no_heir() -> None:
+    table = [entry("w1", 100), *worker_leases("w1", 0, 1)]
+    view = view_of(*table)
+    watch(view, 1.0, 10.0, *table)
+    assert view.heir(100.0) is None
+
+
 def test_a_lease_that_is_assigned_to_a_dead_worker_stays_available() -> None:
-    table = worker_leases("w1", 0, 2)
+    table = [entry("w1", 5), *worker_leases("w1", 0, 2)]
     theirs = worker_leases("w2", 2, 2)
-    for row in [*table, *theirs]:
-        row["entityType"] = "LEASE"
     view = view_of(*table, *theirs)
     renewed = [row | {"leaseCounter": 2} for row in theirs]
     watch(view, 1.0, 8.0, *table, *theirs)
@@ -176,16 +201,17 @@ def test_a_lease_that_is_assigned_to_a_dead_worker_stays_available() -> None:
     assert view.leases[IDS[2]].since == 12.0
 
 
-@pytest.mark.parametrize("entity", [{}, {"entityType": "LEASE"}])
-def test_a_lease_that_an_idle_worker_has_taken_is_not_available(entity: Row) -> None:
-    mine = [row | entity for row in worker_leases("w1", 0, 1)]
-    dead = [row | entity for row in worker_leases("w2", 1, 1)]
-    view = view_of(*mine, *dead)
-    watch(view, 1.0, 2.0, *dead)  # w1 has ended its shard, and waits for another one
-    watch(view, 3.0, 12.0, *dead)
+@pytest.mark.parametrize("entries", [[], [entry("w1", 5), entry("w2", 5)]])
+def test_a_lease_that_an_idle_worker_has_taken_is_not_available(
+    entries: list[Row],
+) -> None:
+    mine, dead = worker_leases("w1", 0, 1), worker_leases("w2", 1, 1)
+    view = view_of(*entries, *mine, *dead)
+    # w1 has ended its shard, and waits for another one.
+    watch(view, 1.0, 12.0, *entries, *dead)
     assert free(view) == [IDS[1]]
     taken = dead[0] | {"leaseOwner": "w1", "leaseCounter": 2}
-    view.observe_all([taken], 13.0, 13.0)
+    view.observe_all([*entries, taken], 13.0, 13.0)
     assert free(view) == []
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import nullcontext
 from random import Random
 
 import pytest
 
-from kinesumer.coordination.lease_renewal import HeldLeases
-from kinesumer.coordination.lease_table_store import LeaseTableStore, open_fleet_store
+from kinesumer.coordination.lease_table_store import LeaseTableStore
 from kinesumer.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -19,10 +17,11 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
+from kinesumer.ports import AllOf, Write
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows, shard_writes, writes
 from tests.support.fleet import FAILOVER_SECONDS, Fleet, lease_row
-from tests.support.world import APP, ARN, run
+from tests.support.world import APP, ARN
 
 ME = MemberRow("c1", "s1", streams=frozenset({ARN}))
 STREAM = StreamRow(ARN, 5.0, Start.LATEST)
@@ -179,6 +178,26 @@ async def test_a_release_and_an_end_give_the_lease_up(world: Fleet) -> None:
     assert (await store.write(shard_writes.mark_ended(APP, again, None))).applied
     assert held.by_key == {}
     assert world.leases.rows[S0]["checkpoint"] == "SHARD_END"
+
+
+@pytest.mark.parametrize(("clients", "owner"), [(1, "w1"), (2, "")])
+async def test_the_last_client_gives_its_leases_to_workers_of_kcl_3(
+    world: Fleet, clients: int, owner: str
+) -> None:
+    world.leases.rows["w1"] = {
+        "leaseKey": "w1",
+        "entityType": "WORKER_METRIC_STATS",
+        "lut": int(world.clock.wall()),
+    }
+    store, _ = world.store()
+    await beat(store)
+    plan = Write(rows.member_key(APP, "c1"), AllOf(), {"clients": clients})
+    await store.write(plan)
+    mine = await claim(store)
+    assert mine is not None
+    assert (await store.write(shard_writes.release(APP, mine, Position("49")))).applied
+    assert world.leases.rows[S0].get("leaseOwner", "") == owner
+    assert world.leases.rows[S0]["checkpoint"] == "49"
 
 
 async def test_the_end_of_a_shard_creates_leases_of_its_children_as_kcl_does(
@@ -418,20 +437,6 @@ async def test_a_renewal_of_a_lease_that_is_gone_loses_it(world: Fleet) -> None:
     await asyncio.sleep(4)
     renewing.cancel()
     assert held.by_key == {}
-
-
-def test_leases_are_renewed_while_the_store_is_open() -> None:
-    async def check() -> None:
-        fleet = Fleet(VirtualLoop(Random(0)), shards=1)
-        member, held = fleet.member("c1"), HeldLeases(FAILOVER_SECONDS)
-        own, table = nullcontext(fleet.table), nullcontext(fleet.leases)
-        before = len(asyncio.all_tasks())
-        async with open_fleet_store(member, held, lambda: own, lambda: table) as store:
-            assert await store.verify() == "table-1"
-            assert len(asyncio.all_tasks()) > before
-        assert len(asyncio.all_tasks()) == before
-
-    run(check())
 
 
 async def test_errors_of_the_own_table_are_passed_on(world: Fleet) -> None:

@@ -29,13 +29,15 @@ def read(row: Row, view: View = FREE) -> ShardRow:
     return rows.read_shard(shard_values(row, KEY, LAST, view))
 
 
-def after(row: Row, write: Write, children: tuple[str, ...] = ()) -> Row:
+def after(
+    row: Row, write: Write, children: tuple[str, ...] = (), heir: str | None = None
+) -> Row:
     """Return a lease after a write to its shard's row, which must apply."""
     before = shard_values(row, KEY, LAST, FREE)
     assert holds(write.condition, before)
     new = applied(write, before)
     assert new is not None
-    change = kcl_shards.change(row, APP, before, new, children)
+    change = kcl_shards.change(row, APP, before, new, children, heir)
     assert change is not None
     table = MemoryLeaseTable()
     table.rows[SHARD_ID] = row
@@ -138,6 +140,17 @@ def test_a_release_removes_the_owner_and_keeps_the_position() -> None:
     assert kcl_shards.is_released(row)
     assert not kcl_shards.is_released(row | {"leaseCounter": 9})
     assert not kcl_shards.is_released(claimed(row))
+
+
+def test_a_lease_that_is_given_up_is_assigned_to_its_heir_unless_it_has_ended() -> None:
+    row = claimed(lease_row(SHARD_ID))
+    given = after(row, shard_writes.release(APP, read(row), Position("49")), heir="w1")
+    assert (given["leaseOwner"], given["leaseCounter"]) == ("w1", 2)
+    assert given["checkpoint"] == "49"
+    assert not kcl_shards.is_released(given)
+    assert not kcl_shards.is_held(given, APP)
+    ended = after(row, shard_writes.mark_ended(APP, read(row), None), heir="w1")
+    assert "leaseOwner" not in ended
 
 
 def test_an_end_is_shard_end_with_the_children() -> None:

@@ -1,0 +1,53 @@
+"""Test the entries by which the leader of KCL 3 knows workers."""
+
+from __future__ import annotations
+
+import json
+
+from kinesumer.model.rows import Row
+from kinesumer.wire.kcl_workers import entry, is_alive, read_workers, workers_table
+
+# As KCL 3.5.1 and KCL 3.4.0 for Java wrote them, without their metrics.
+IN_LEASES: Row = {
+    "leaseKey": "w1",
+    "entityType": "WORKER_METRIC_STATS",
+    "lut": 1795943227,
+    "slu": 1795943227,
+    "sup": 1,
+}
+IN_OWN_TABLE: Row = {"wid": "w2", "lut": 1795943230}
+
+
+def test_entries_are_read_from_either_table() -> None:
+    others: list[Row] = [
+        {"leaseKey": "Leader", "entityType": "LEADER", "ownerName": "w1"},
+        {"leaseKey": "shardId-000000000000", "leaseCounter": 1, "lut": 5},
+        {"wid": "w3", "lut": "soon"},
+        {"wid": 4, "lut": 5},
+    ]
+    found = read_workers([IN_LEASES, IN_OWN_TABLE, *others])
+    assert found == {"w1": 1795943227, "w2": 1795943230}
+
+
+def test_a_client_s_entry_is_a_failing_worker_that_is_none_of_kcl_s() -> None:
+    write = entry("orders", "c1", 1795943227.9)
+    assert (write.key.pk, write.set["lut"], write.set["slu"]) == (
+        "c1",
+        *[1795943227] * 2,
+    )
+    metrics = json.loads(str(write.set["sts"]))["M"]
+    limits = json.loads(str(write.set["opr"]))["M"]
+    assert metrics.keys() == limits.keys()
+    assert metrics["C"]["L"][-1] == {"N": "-1"}
+    assert limits["C"]["L"][0] != {"N": "0"}
+    assert write.set.keys() >= {key for key in IN_LEASES if key != "leaseKey"}
+    assert read_workers([{"leaseKey": "c1", **write.set}]) == {}
+
+
+def test_a_worker_is_alive_for_a_minute_after_its_entry() -> None:
+    assert is_alive(100, 159.9)
+    assert not is_alive(100, 160.0)
+
+
+def test_the_entries_table_is_named_after_the_lease_table() -> None:
+    assert workers_table("orders") == "orders-WorkerMetricStats"
