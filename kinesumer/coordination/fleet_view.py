@@ -13,6 +13,7 @@ from kinesumer.model.rows import Key, Row
 from kinesumer.model.streams import stream_name
 from kinesumer.wire import kcl_shards, rows
 from kinesumer.wire.kcl_leases import (
+    CHECKPOINT_OWNER,
     ENTITY_TYPE,
     KEY,
     SHARD_END,
@@ -20,10 +21,13 @@ from kinesumer.wire.kcl_leases import (
     is_lease,
     read_lease,
 )
-from kinesumer.wire.kcl_workers import is_alive, read_workers
+from kinesumer.wire.kcl_workers import is_alive, read_clients, read_workers
 
 # A worker takes no more leases of other workers at a time, as KCL's by default.
 MAX_STEALS = 1
+# A client takes leases that are available for longer, whatever its share is. So no
+# shard waits for a worker that looks for leases once in two failover times.
+SPARE_SECONDS = 1.0
 # After a gap between two scans that is longer than this part of the failover time, all
 # leases are watched anew. A worker renews its leases each third of this time. So within
 # the rest, it was able to.
@@ -65,6 +69,7 @@ class FleetView:
         # table of KCL 3.4.
         self.listed_workers: dict[str, int] = {}
         self._noted_workers: dict[str, int] = {}
+        self._clients = frozenset[str]()  # the app's clients with entries
         self._app, self._client_id = app, client_id
         self._failover_seconds = failover_seconds
         self._random = random
@@ -110,6 +115,7 @@ class FleetView:
         """Record a scan of the whole table, which began at ``began``."""
         table = list(table)
         self.listed_workers = read_workers(table)
+        self._clients = read_clients(table, self._app)
         found = [row for row in table if is_lease(row)]
         self.has_types = self.has_types or any(ENTITY_TYPE in row for row in found)
         if began - self._looked_at > MAX_GAP_SHARE * self._failover_seconds:
@@ -172,6 +178,18 @@ class FleetView:
     def forget(self, key: str) -> None:
         """Record that a lease doesn't exist any more."""
         self.leases.pop(key, None)
+
+    def asked_back(self) -> list[SeenLease]:
+        """Return the leases that KCL 3's leader takes from this client.
+
+        The new owner waits until the client no longer is the ``checkpointOwner``.
+        """
+        name = CHECKPOINT_OWNER
+        return [
+            seen
+            for seen in self.leases.values()
+            if seen.row.get(name) == self._client_id
+        ]
 
     @property
     def has_others(self) -> bool:
@@ -281,9 +299,21 @@ class FleetView:
                 self._offers.pop(use.key, None)
                 self._left.add(use.key)
 
+    def _is_assigned(self, seen: SeenLease) -> bool:
+        """Return whether KCL 3's leader has assigned a lease to a client of the app.
+
+        It may lie in another client's range. So any client may take it.
+        """
+        is_client = seen.worker == self._client_id or seen.worker in self._clients
+        is_handed_over = CHECKPOINT_OWNER not in seen.row
+        return (
+            is_client and is_handed_over and not kcl_shards.is_held(seen.row, self._app)
+        )
+
     def _use(self, key: str, seen: SeenLease, *, in_reach: bool) -> LeaseUse:
         is_ours = kcl_shards.is_held(seen.row, self._app)
-        is_available = not is_ours and self._is_expired(seen)
+        is_assigned = self._is_assigned(seen)
+        is_available = not is_ours and (is_assigned or self._is_expired(seen))
         # For how long it has been available.
         waited = self._looked_at - seen.since
         if seen.worker:
@@ -291,9 +321,13 @@ class FleetView:
         return LeaseUse(
             key=key,
             worker=seen.worker,
-            is_foreign=bool(seen.worker) and not is_ours,
+            is_foreign=bool(seen.worker) and not (is_ours or is_assigned),
             is_available=is_available,
             is_due=not is_ours
-            and (waited >= self._failover_seconds or kcl_shards.is_released(seen.row)),
+            and (
+                is_assigned
+                or waited >= SPARE_SECONDS
+                or kcl_shards.is_released(seen.row)
+            ),
             in_reach=in_reach,
         )

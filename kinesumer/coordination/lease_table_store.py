@@ -25,6 +25,7 @@ from kinesumer.runtime.failure_log import RepeatedLines, logger
 from kinesumer.runtime.tasks import wait_and_clear
 from kinesumer.wire import kcl_shards, rows
 from kinesumer.wire.conditions import applied, holds
+from kinesumer.wire.kcl_leases import KEY, OWNER
 
 # Leases are read once in this time, or more often if the failover time is short. KCL's
 # workers read them once in two failover times.
@@ -311,7 +312,7 @@ class LeaseTableStore:
             self._held.release(lease_key)
             self._held.move(held.shard, held.epoch)
         elif held is not None and (held.session, held.epoch) != self._claim(seen):
-            self._held.lose(lease_key, seen.worker)
+            self._held.lose(lease_key, str(seen.row.get(OWNER, "")))
 
     def _claim(self, seen: SeenLease) -> tuple[Value, Value] | None:
         """Return session and epoch if this client holds a lease, else None."""
@@ -348,6 +349,8 @@ class LeaseTableStore:
         while True:
             await wait_and_clear(self._renew_now, pause)
             await asyncio.gather(*map(self._renew, self._held.due(self._now())))
+            for seen in self.view.asked_back():
+                await self._hand_over(seen)
 
     async def _renew(self, lease_key: str) -> None:
         async with self._locks[lease_key]:
@@ -368,3 +371,16 @@ class LeaseTableStore:
                 self._observe(lease_key, written.row, held.shard)
                 if written.applied:
                     return
+
+    async def _hand_over(self, seen: SeenLease) -> None:
+        """Let another worker begin, unless the client still delivers the shard."""
+        lease_key = str(seen.row[KEY])
+        if lease_key in self._held.by_key:
+            return
+        try:
+            written = await self._table.write(kcl_shards.hand_over(seen.row))
+        except KinesumerError as error:
+            logger.warning("can't hand lease %s over: %s", lease_key, error)
+            return
+        if written.row is not None:
+            self.view.observe(written.row, self._now())

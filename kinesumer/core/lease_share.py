@@ -2,8 +2,8 @@
 
 A worker's share of the leases is their number, divided by the number of workers that
 have a lease, and rounded up. Up to this share, a worker takes available leases, or
-steals from a worker that has more. A lease that no worker takes for long is taken at
-once, whatever the share is. So is one that a client has released for another client.
+steals from a worker that has more. A lease that no worker takes soon is taken whatever
+the share is. So is one that a client has released for another client.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class LeaseUse(NamedTuple):
     is_foreign: bool  # whether this worker isn't a client of the group
     # Whether the lease has no owner, or wasn't renewed for the failover time.
     is_available: bool
-    # Whether the lease is to be taken beyond the share: it has been available for long,
-    # or another client of the group has released it for this one.
+    # Whether the lease is to be taken beyond the share: no worker took it soon, or
+    # another client of the group has released it for this one.
     is_due: bool
     in_reach: bool  # whether the group's plan permits this client to take the lease
 

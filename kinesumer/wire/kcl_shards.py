@@ -165,6 +165,14 @@ def renewal(row: Row) -> Write:
     return Write(Key(str(row["leaseKey"]), ""), unchanged(row), values)
 
 
+def hand_over(row: Row) -> Write:
+    """Return the write that ends a graceful hand-over to another worker."""
+    values: dict[str, Value] = {COUNTER: read_lease(row).counter + 1}
+    return Write(
+        Key(str(row["leaseKey"]), ""), unchanged(row), values, (CHECKPOINT_OWNER,)
+    )
+
+
 def move(row: Row, *, out: bool) -> Write:
     """Return the write that marks a lease as moved, without an owner, or takes it back.
 

@@ -46,6 +46,15 @@ def read_workers(table: Iterable[Row]) -> dict[str, int]:
     return found
 
 
+def read_clients(table: Iterable[Row], app: str) -> frozenset[str]:
+    """Return the clients of an app that have entries in a lease table."""
+    return frozenset(
+        str(row[KEY])
+        for row in table
+        if row.get(ENTITY_TYPE) == ENTRY and row.get(APP) == app
+    )
+
+
 def is_alive(updated_at: int, wall: float) -> bool:
     """Return whether the leader of KCL 3 believes that a worker is alive."""
     return wall - updated_at < ALIVE_SECONDS

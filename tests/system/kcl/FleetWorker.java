@@ -1,3 +1,4 @@
+import java.lang.reflect.Method;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.concurrent.TimeUnit;
@@ -9,7 +10,9 @@ import software.amazon.awssdk.services.kinesis.KinesisAsyncClient;
 import software.amazon.kinesis.common.ConfigsBuilder;
 import software.amazon.kinesis.common.InitialPositionInStream;
 import software.amazon.kinesis.common.InitialPositionInStreamExtended;
+import software.amazon.kinesis.coordinator.CoordinatorConfig;
 import software.amazon.kinesis.coordinator.Scheduler;
+import software.amazon.kinesis.leases.LeaseManagementConfig;
 import software.amazon.kinesis.lifecycle.events.InitializationInput;
 import software.amazon.kinesis.lifecycle.events.LeaseLostInput;
 import software.amazon.kinesis.lifecycle.events.ProcessRecordsInput;
@@ -22,7 +25,9 @@ import software.amazon.kinesis.retrieval.KinesisClientRecord;
 import software.amazon.kinesis.retrieval.polling.PollingConfig;
 
 /**
- * Runs one worker of a KCL 2 or KCL 3 fleet: ENDPOINT STREAM TABLE WORKER FAILOVER_MILLIS.
+ * Runs one worker of a KCL 2 or KCL 3 fleet: ENDPOINT STREAM TABLE WORKER FAILOVER_MILLIS
+ * MODE. A worker of KCL 3 may have another mode than "default": with "compatible", it
+ * begins as one of KCL 2, and with "counts", it balances the numbers of leases.
  * Prints a line for each event: the milliseconds, the event, the shard, and a record's data.
  */
 public class FleetWorker {
@@ -69,6 +74,21 @@ public class FleetWorker {
         }
     }
 
+    /** Calls a setter with the name of an enum's constant. KCL 2 has neither. */
+    private static void choose(Object config, String setter, String constant) throws Exception {
+        for (Method method : config.getClass().getMethods()) {
+            if (method.getName().equals(setter) && method.getParameterCount() == 1) {
+                for (Object value : method.getParameterTypes()[0].getEnumConstants()) {
+                    if (value.toString().equals(constant)) {
+                        method.invoke(config, value);
+                        return;
+                    }
+                }
+            }
+        }
+        throw new IllegalArgumentException(setter + " " + constant);
+    }
+
     public static void main(String[] args) throws Exception {
         URI endpoint = URI.create(args[0]);
         KinesisAsyncClient kinesis = KinesisAsyncClient.builder()
@@ -85,12 +105,19 @@ public class FleetWorker {
                 Processor::new);
         InitialPositionInStreamExtended oldest =
                 InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON);
+        CoordinatorConfig coordinator = configs.coordinatorConfig()
+                .parentShardPollIntervalMillis(500)
+                .shardConsumerDispatchPollIntervalMillis(200);
+        LeaseManagementConfig leases = configs.leaseManagementConfig();
+        if (args[5].equals("compatible")) {
+            choose(coordinator, "clientVersionConfig", "CLIENT_VERSION_CONFIG_COMPATIBLE_WITH_2X");
+        } else if (args[5].equals("counts")) {
+            choose(leases, "leaseAssignmentStrategy", "LEASE_COUNT_BASED");
+        }
         Scheduler scheduler = new Scheduler(
                 configs.checkpointConfig(),
-                configs.coordinatorConfig()
-                        .parentShardPollIntervalMillis(500)
-                        .shardConsumerDispatchPollIntervalMillis(200),
-                configs.leaseManagementConfig()
+                coordinator,
+                leases
                         .failoverTimeMillis(Long.parseLong(args[4]))
                         .shardSyncIntervalMillis(2000)
                         .initialPositionInStream(oldest),

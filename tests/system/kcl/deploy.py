@@ -45,7 +45,8 @@ class Deploy:
         pauses = self._fleet.pauses()
         ends = [at for _, at in self._steps[1:]] + [time.time()]
         for (name, begin), end in zip(self._steps, ends, strict=True):
-            inside = [length for at, length in pauses if begin <= at < end]
+            # A pause begins with the last record before a process has stopped.
+            inside = [length for at, length in pauses if begin <= at + length < end]
             print(f"{name:30} longest pause {max(inside, default=0.0):5.1f} s")
         print(f"{len(seen)} records: {len(lost)} lost, {len(repeats)} repeated")
 

@@ -73,13 +73,13 @@ class Fleet:
 
     # --- processes ------------------------------------------------------------------
 
-    def worker(self, name: str) -> None:
-        """Start a KCL worker."""
+    def worker(self, name: str, mode: str = "default") -> None:
+        """Start a KCL worker; FleetWorker.java has the modes of those of KCL 3."""
         directory = jars(self._version)
         classes = f"{directory / 'classes'}:{directory / 'jars'}/*"
         # These make a JVM start faster, and use less memory.
         options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classes]
-        arguments = [STREAM, TABLE, name, str(1000 * self._failover_seconds)]
+        arguments = [STREAM, TABLE, name, str(1000 * self._failover_seconds), mode]
         self._start(name, ["java", *options, "FleetWorker", self.aws.url, *arguments])
 
     def client(self, name: str, table: str = TABLE) -> None:

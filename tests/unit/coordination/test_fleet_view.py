@@ -144,10 +144,21 @@ def test_leases_without_an_owner_beyond_the_share_are_left_to_others() -> None:
     assert len(free(view)) == 3
     left = [shard(view, i) for i in IDS[2:6] if shard(view, i).owner]
     assert [(row.owner, row.is_foreign) for row in left] == [("kcl:", True)]
-    watch(view, 1.0, 8.0, *table)
-    renewed = [*worker_leases("w1", 0, 2, counter=2), *table[2:]]
-    watch(view, 9.0, FAILOVER_SECONDS, *renewed)
+    view.observe_all(table, 0.9, 0.9)
+    assert len(free(view)) == 3
+    view.observe_all(table, 1.0, 1.0)
     assert len(free(view)) == 4  # nobody has taken it
+
+
+def test_leases_of_a_dead_worker_beyond_the_share_are_taken_a_second_later() -> None:
+    dead, alive = worker_leases("w1", 0, 4), worker_leases("w2", 4, 2)
+    view = view_of(*dead, *alive)
+    watch(view, 1.0, 8.0, *dead, *alive)
+    renewed = [row | {"leaseCounter": 2} for row in alive]
+    watch(view, 9.0, FAILOVER_SECONDS, *dead, *renewed)
+    assert len(free(view)) == 3
+    watch(view, 11.0, 11.0, *dead, *renewed)
+    assert len(free(view)) == 4
 
 
 def test_leases_that_wait_for_their_parents_do_not_count() -> None:
@@ -225,6 +236,24 @@ def test_a_worker_of_kcl_2_that_takes_a_lease_is_alive() -> None:
     again = taken | {"leaseOwner": "w1", "leaseCounter": 3}
     watch(view, 12.0, 12.0, again, table[1])
     assert view.leases[IDS[0]].since == 12.0
+
+
+def test_a_lease_that_the_leader_assigns_to_any_client_can_be_taken_at_once() -> None:
+    client = {**entry("c2", 5), "kinesumer_app": APP}
+    other = {**entry("c3", 5), "kinesumer_app": "other"}
+    assigned = [worker_leases(f"c{n}", n, 1)[0] for n in (1, 2, 3)]
+    view = view_of(client, other, *assigned, *worker_leases("w1", 4, 2))
+    assert free(view) == IDS[1:3]
+    # A worker that hands a lease over to the client still has it.
+    handed = [row | {"checkpointOwner": "w1", "leaseCounter": 2} for row in assigned]
+    view.observe_all([client, *handed, *worker_leases("w1", 4, 2)], 1.0, 1.0)
+    assert not {*free(view)} & {*IDS[1:3]}
+
+
+def test_leases_that_the_leader_takes_from_the_client_are_asked_back() -> None:
+    row = worker_leases("w1", 0, 1)[0]
+    view = view_of(row | {"checkpointOwner": "c1"}, *worker_leases("c1", 1, 1))
+    assert [seen.shard_id for seen in view.asked_back()] == [IDS[0]]
 
 
 def test_a_client_takes_what_another_one_has_released_for_it() -> None:

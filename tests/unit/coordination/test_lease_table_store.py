@@ -15,7 +15,7 @@ from kinesumer.errors import (
     StoreUnavailableError,
 )
 from kinesumer.model.positions import Position
-from kinesumer.model.rows import MemberRow, ShardRow, StreamRow
+from kinesumer.model.rows import MemberRow, Row, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
 from kinesumer.ports import AllOf, Write
 from kinesumer.testing.simulation.event_loop import VirtualLoop
@@ -426,6 +426,29 @@ async def test_a_lease_that_is_deleted_or_taken_is_lost_at_the_next_scan(
     await asyncio.sleep(1)
     await store.query(PARTITION, consistent=True)
     assert held.by_key == {}
+
+
+async def test_a_lease_that_the_leader_takes_back_is_handed_over(
+    world: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, held = world.store()
+    await beat(store)
+    mine = await claim(store)
+    assert mine is not None
+    renewing = asyncio.create_task(store.keep_renewing())
+    asked: Row = {"leaseOwner": "w1", "checkpointOwner": "c1", "leaseCounter": 9}
+    world.leases.rows[S0] |= asked
+    await shards(store, consistent=True)
+    assert held.by_key == {}
+    assert f"worker w1 took the lease of {S0}" in caplog.text
+    world.leases.errors = [StoreUnavailableError("slow")]
+    await asyncio.sleep(3)
+    renewing.cancel()
+    row = world.leases.rows[S0]
+    assert (row["leaseOwner"], row["leaseCounter"]) == ("w1", 10)
+    assert "checkpointOwner" not in row
+    assert caplog.text.count("can't hand lease") == 1
+    assert (await shards(store))[S0].owner == "kcl:w1"
 
 
 async def test_a_renewal_of_a_lease_that_is_gone_loses_it(world: Fleet) -> None:

@@ -153,6 +153,16 @@ def test_a_lease_that_is_given_up_is_assigned_to_its_heir_unless_it_has_ended() 
     assert "leaseOwner" not in ended
 
 
+def test_a_hand_over_leaves_the_lease_to_its_next_owner() -> None:
+    row = lease_row(SHARD_ID, leaseOwner="w1", checkpointOwner="c1", leaseCounter=4)
+    table = MemoryLeaseTable()
+    table.rows[SHARD_ID] = row
+    handed = table.write_now(kcl_shards.hand_over(row)).row
+    assert handed is not None and "checkpointOwner" not in handed
+    assert (handed["leaseOwner"], handed["leaseCounter"]) == ("w1", 5)
+    assert not table.write_now(kcl_shards.hand_over(row)).applied
+
+
 def test_an_end_is_shard_end_with_the_children() -> None:
     row = claimed(lease_row(SHARD_ID))
     row = after(

@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 
 from kinesumer.model.rows import Row
-from kinesumer.wire.kcl_workers import entry, is_alive, read_workers, workers_table
+from kinesumer.wire.kcl_workers import (
+    entry,
+    is_alive,
+    read_clients,
+    read_workers,
+    workers_table,
+)
 
 # As KCL 3.5.1 and KCL 3.4.0 for Java wrote them, without their metrics.
 IN_LEASES: Row = {
@@ -41,7 +47,10 @@ def test_a_client_s_entry_is_a_failing_worker_that_is_none_of_kcl_s() -> None:
     assert metrics["C"]["L"][-1] == {"N": "-1"}
     assert limits["C"]["L"][0] != {"N": "0"}
     assert write.set.keys() >= {key for key in IN_LEASES if key != "leaseKey"}
-    assert read_workers([{"leaseKey": "c1", **write.set}]) == {}
+    row: Row = {"leaseKey": "c1", **write.set}
+    assert read_workers([row]) == {}
+    assert read_clients([IN_LEASES, row], "orders") == {"c1"}
+    assert read_clients([row], "payments") == frozenset()
 
 
 def test_a_worker_is_alive_for_a_minute_after_its_entry() -> None:
