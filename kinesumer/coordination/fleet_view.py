@@ -305,10 +305,9 @@ class FleetView:
         It may lie in another client's range. So any client may take it.
         """
         is_client = seen.worker == self._client_id or seen.worker in self._clients
-        is_handed_over = CHECKPOINT_OWNER not in seen.row
-        return (
-            is_client and is_handed_over and not kcl_shards.is_held(seen.row, self._app)
-        )
+        is_asked_back = CHECKPOINT_OWNER in seen.row
+        is_held = kcl_shards.is_held(seen.row, self._app)
+        return is_client and not (is_asked_back or is_held)
 
     def _use(self, key: str, seen: SeenLease, *, in_reach: bool) -> LeaseUse:
         is_ours = kcl_shards.is_held(seen.row, self._app)

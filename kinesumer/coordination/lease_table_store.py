@@ -373,14 +373,11 @@ class LeaseTableStore:
                     return
 
     async def _hand_over(self, seen: SeenLease) -> None:
-        """Let another worker begin, unless the client still delivers the shard."""
-        lease_key = str(seen.row[KEY])
-        if lease_key in self._held.by_key:
-            return
+        """Let another worker begin. The client has lost the lease by what was read."""
         try:
             written = await self._table.write(kcl_shards.hand_over(seen.row))
         except KinesumerError as error:
-            logger.warning("can't hand lease %s over: %s", lease_key, error)
+            logger.warning("can't hand lease %s over: %s", seen.row[KEY], error)
             return
         if written.row is not None:
             self.view.observe(written.row, self._now())

@@ -254,6 +254,7 @@ def test_leases_that_the_leader_takes_from_the_client_are_asked_back() -> None:
     row = worker_leases("w1", 0, 1)[0]
     view = view_of(row | {"checkpointOwner": "c1"}, *worker_leases("c1", 1, 1))
     assert [seen.shard_id for seen in view.asked_back()] == [IDS[0]]
+    assert free(view) == [IDS[1]]
 
 
 def test_a_client_takes_what_another_one_has_released_for_it() -> None:
