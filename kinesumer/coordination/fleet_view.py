@@ -25,9 +25,6 @@ from kinesumer.wire.kcl_workers import is_alive, read_clients, read_workers
 
 # A worker takes no more leases of other workers at a time, as KCL's by default.
 MAX_STEALS = 1
-# A client takes leases that are available for longer, whatever its share is. So no
-# shard waits for a worker that looks for leases once in two failover times.
-SPARE_SECONDS = 1.0
 # After a gap between two scans that is longer than this part of the failover time, all
 # leases are watched anew. A worker renews its leases each third of this time. So within
 # the rest, it was able to.
@@ -81,8 +78,6 @@ class FleetView:
         # each with its counter; and those among them that a worker still renews.
         self._offers: dict[str, tuple[int, str]] = {}
         self._steals: set[str] = set()
-        # The leases without an owner that are left to other workers.
-        self._left: set[str] = set()
 
     # --- what was read --------------------------------------------------------------
 
@@ -242,7 +237,7 @@ class FleetView:
             app=self._app,
             start=start,
             ready=self._is_ready(seen),
-            is_free=is_free or (not seen.worker and lease_key not in self._left),
+            is_free=is_free or not seen.worker,
         )
         hash_keys = kcl_shards.hash_keys_of(seen.row)
         # Without hash keys, this row only tells whether the shard has ended.
@@ -288,7 +283,6 @@ class FleetView:
         taken = set(leases_to_take(uses, self._client_id, room))
         renewed = {use.key for use in uses if not use.is_available}
         self._steals = elsewhere | (taken & renewed)
-        self._left = self._left.difference(keys)
         for use in uses:
             if not use.in_reach:
                 continue
@@ -297,7 +291,6 @@ class FleetView:
                 self._offers[use.key] = seen.counter, seen.worker
             else:
                 self._offers.pop(use.key, None)
-                self._left.add(use.key)
 
     def _is_assigned(self, seen: SeenLease) -> bool:
         """Return whether KCL 3's leader has assigned a lease to a client of the app.
@@ -312,21 +305,10 @@ class FleetView:
     def _use(self, key: str, seen: SeenLease, *, in_reach: bool) -> LeaseUse:
         is_ours = kcl_shards.is_held(seen.row, self._app)
         is_assigned = self._is_assigned(seen)
-        is_available = not is_ours and (is_assigned or self._is_expired(seen))
-        # For how long it has been available.
-        waited = self._looked_at - seen.since
-        if seen.worker:
-            waited -= self._failover_seconds
         return LeaseUse(
             key=key,
             worker=seen.worker,
             is_foreign=bool(seen.worker) and not (is_ours or is_assigned),
-            is_available=is_available,
-            is_due=not is_ours
-            and (
-                is_assigned
-                or waited >= SPARE_SECONDS
-                or kcl_shards.is_released(seen.row)
-            ),
+            is_available=not is_ours and (is_assigned or self._is_expired(seen)),
             in_reach=in_reach,
         )

@@ -1,9 +1,10 @@
-"""Decide which leases of a KCL fleet a client takes, by the rules of KCL's workers.
+"""Decide which leases of a KCL fleet a client takes.
 
-A worker's share of the leases is their number, divided by the number of workers that
-have a lease, and rounded up. Up to this share, a worker takes available leases, or
-steals from a worker that has more. A lease that no worker takes soon is taken whatever
-the share is. So is one that a client has released for another client.
+A client takes all leases that nobody has, or that have expired. So no shard waits for a
+KCL worker, which looks for them once in two failover times. By the rules of KCL's
+workers, it steals leases only up to its share, and only while there are none to take.
+The share is the number of leases, divided by the number of workers that have a lease,
+and rounded up.
 """
 
 from __future__ import annotations
@@ -21,9 +22,6 @@ class LeaseUse(NamedTuple):
     is_foreign: bool  # whether this worker isn't a client of the group
     # Whether the lease has no owner, or wasn't renewed for the failover time.
     is_available: bool
-    # Whether the lease is to be taken beyond the share: no worker took it soon, or
-    # another client of the group has released it for this one.
-    is_due: bool
     in_reach: bool  # whether the group's plan permits this client to take the lease
 
 
@@ -35,23 +33,16 @@ def fair_share(leases: int, workers: int) -> int:
 def leases_to_take(uses: Sequence[LeaseUse], me: str, max_steals: int) -> list[str]:
     """Return the leases in reach that the worker ``me`` may take, the first ones first.
 
-    At most ``max_steals`` of them have an owner that renews its lease. Without foreign
-    workers, the group's plan alone decides, so all available leases may be taken.
+    At most ``max_steals`` of them have an owner that renews its lease.
     """
+    available = [use.key for use in uses if use.is_available and use.in_reach]
+    if available:
+        return available
     loads = Counter(use.worker for use in uses if not use.is_available)
-    available = [use for use in uses if use.is_available and use.in_reach]
-    if not any(use.is_foreign and not use.is_available for use in uses):
-        return [use.key for use in available]
     share = fair_share(len(uses), len({*loads, me}))
     needed = share - loads[me]
-    # Those that are due come first, and may exceed the share.
-    available.sort(key=lambda use: not use.is_due)
-    due = sum(use.is_due for use in available)
-    taken = available[: max(needed, due, 0)]
-    # Like KCL's workers, don't steal while there are leases without an owner.
-    if not available and needed > 0:
-        taken = _to_steal(uses, loads, share, needed)[:max_steals]
-    return [use.key for use in taken]
+    stolen = _to_steal(uses, loads, share, needed) if needed > 0 else []
+    return [use.key for use in stolen[:max_steals]]
 
 
 def _to_steal(

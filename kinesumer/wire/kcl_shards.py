@@ -39,8 +39,7 @@ OWN = "kinesumer_"  # begins the name of each attribute that KCL's workers don't
 APP, SEEN_COUNTER, POSITION = OWN + "app", OWN + "counter", OWN + "position"
 # Marks a lease whose shard has a row in the app's own table, which alone is valid.
 MOVED = OWN + "moved"
-RELEASED = OWN + "released"  # the counter of the app's own release of the lease
-_HIDDEN = (APP, SEEN_COUNTER, POSITION, MOVED, RELEASED)
+_HIDDEN = (APP, SEEN_COUNTER, POSITION, MOVED)
 # Begins the owner of a shard that a KCL worker has. No session begins so.
 FOREIGN = "kcl:"
 # The sub-sequence number of a position after a whole record. KCL's workers skip all
@@ -87,11 +86,6 @@ def is_held(row: Row, app: str) -> bool:
         and row.get(OWN + "owner_id") == row[OWNER]
         and row.get(SEEN_COUNTER) == row.get(COUNTER)
     )
-
-
-def is_released(row: Row) -> bool:
-    """Return whether the last that happened to a lease is that a client released it."""
-    return OWNER not in row and row.get(RELEASED) == row.get(COUNTER)
 
 
 def parents_of(row: Row) -> frozenset[str]:
@@ -208,7 +202,6 @@ def change(
             gone.append(CHECKPOINT_OWNER)
         elif owner is None:
             gone += OWNERS
-            values[RELEASED] = lease.counter + 1
         else:
             values[OWNER] = owner
             gone.append(CHECKPOINT_OWNER)

@@ -13,17 +13,16 @@ ME = "me"
 def uses(text: str, reach: str = "") -> list[LeaseUse]:
     """Return leases: "a" and "b" are of KCL workers, "m" is mine, "o" a client's.
 
-    "A" wasn't renewed for the failover time, "." has no owner, and ":" has had none for
-    long. ``reach`` has a "-" for each lease out of reach.
+    "A" wasn't renewed for the failover time, and "." has no owner. ``reach`` has a "-"
+    for each lease out of reach.
     """
-    workers = {"m": ME, "o": "other client", ".": "", ":": ""}
+    workers = {"m": ME, "o": "other client", ".": ""}
     return [
         LeaseUse(
             key=str(at),
             worker=workers.get(letter, letter.lower()),
             is_foreign=letter.lower() in "ab",
-            is_available=letter in ".:AB",
-            is_due=letter == ":",
+            is_available=letter in ".AB",
             in_reach=reach[at : at + 1] != "-",
         )
         for at, letter in enumerate(text)
@@ -38,31 +37,15 @@ def test_the_share_is_rounded_up_and_at_least_one() -> None:
     assert [fair_share(n, 3) for n in (0, 1, 3, 4, 6, 7)] == [1, 1, 1, 2, 2, 3]
 
 
-def test_without_kcl_workers_all_available_leases_are_taken() -> None:
-    assert taken("..:mo") == "012"
+def test_all_available_leases_are_taken_whatever_the_share_is() -> None:
+    assert taken("..mo") == "01"
     assert taken("AAAA") == "0123"
-
-
-def test_available_leases_are_taken_up_to_the_share() -> None:
-    assert taken("aa....") == "234"  # two workers, three leases each
-    assert taken("aaAAAA") == "234"
-    assert taken("aamm..") == "4"
-    assert taken("aammm.") == ""
-
-
-def test_clients_of_the_group_count_as_workers() -> None:
-    assert taken("ao....") == "23"
-
-
-def test_a_lease_that_nobody_takes_for_long_is_taken_beyond_the_share() -> None:
-    assert taken("aammm:.") == "5"
-    assert taken("aammmm:") == "6"
-    assert taken("aammmmm::.") == "78"
-    assert taken("aa.:") == "32"
+    assert taken("aammmA.") == "56"
 
 
 def test_only_leases_in_reach_are_taken() -> None:
     assert taken("aa....", "---..-") == "34"
+    assert taken("aaa.", "---.") == "3"
     assert taken("....", "--..") == "23"
 
 
@@ -70,6 +53,11 @@ def test_without_available_leases_one_is_stolen_from_the_most_loaded_worker() ->
     assert taken("abbb") == "1"
     assert taken("abbbbbb", steals=2) == "12"
     assert taken("abbbbbb", ".---...", steals=2) == "45"
+
+
+def test_clients_of_the_group_count_as_workers() -> None:
+    assert taken("aaaaaommm") == ""  # the share is three
+    assert taken("aaaaaammm") == "0"
 
 
 def test_no_lease_is_stolen_while_there_is_one_without_an_owner() -> None:
@@ -87,7 +75,7 @@ def test_leases_of_clients_are_not_stolen() -> None:
     assert taken("aoooo") == ""
 
 
-@given(st.text("abmo.:A", max_size=12), st.text("-.", max_size=12))
+@given(st.text("abmo.A", max_size=12), st.text("-.", max_size=12))
 def test_what_is_taken_is_in_reach_and_not_mine(text: str, reach: str) -> None:
     known = {use.key: use for use in uses(text, reach)}
     chosen = leases_to_take(list(known.values()), ME, 1)
@@ -105,7 +93,7 @@ def test_workers_that_take_in_turn_end_with_even_shares(
         for number in range(workers):
             me = f"w{number}"
             now = [
-                LeaseUse(str(at), owner, owner != me, False, False, True)
+                LeaseUse(str(at), owner, owner != me, False, True)
                 for at, owner in enumerate(owners)
             ]
             for key in leases_to_take(now, me, 1):
