@@ -14,7 +14,7 @@ from tests.system.kcl.fleet import FAILOVER_SECONDS, STREAM, Fleet, jars
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
-@pytest.fixture(params=["2.7.2", "3.5.1"])
+@pytest.fixture(params=["2.7.2", "3.4.0", "3.5.1"])
 def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
     if not (jars(request.param) / "made").exists():
         pytest.skip("scripts/kcl_jars has fetched no KCL: it needs Maven and a JDK")
