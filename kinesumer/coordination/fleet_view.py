@@ -21,7 +21,12 @@ from kinesumer.wire.kcl_leases import (
     is_lease,
     read_lease,
 )
-from kinesumer.wire.kcl_workers import is_alive, read_clients, read_workers
+from kinesumer.wire.kcl_workers import (
+    is_alive,
+    read_clients,
+    read_workers,
+    takes_leases,
+)
 
 # A worker takes no more leases of other workers at a time, as KCL's by default.
 MAX_STEALS = 1
@@ -67,6 +72,7 @@ class FleetView:
         self.listed_workers: dict[str, int] = {}
         self._noted_workers: dict[str, int] = {}
         self._clients = frozenset[str]()  # the app's clients with entries
+        self._takes_leases = False  # whether KCL 3's workers take leases themselves
         self._app, self._client_id = app, client_id
         self._failover_seconds = failover_seconds
         self._random = random
@@ -96,7 +102,7 @@ class FleetView:
                 since = before.since
             elif before is not None:
                 self._dead.discard(worker)
-        elif worker in self._dead and worker in self._workers:
+        elif worker in self._dead and worker in self._assignees:
             # The leader of KCL 3 believes for a minute that a worker is alive, and may
             # assign leases to a dead one. Only a renewal shows that it is alive.
             since = before.since
@@ -111,6 +117,7 @@ class FleetView:
         table = list(table)
         self.listed_workers = read_workers(table)
         self._clients = read_clients(table, self._app)
+        self._takes_leases = takes_leases(table)
         found = [row for row in table if is_lease(row)]
         self.has_types = self.has_types or any(ENTITY_TYPE in row for row in found)
         if began - self._looked_at > MAX_GAP_SHARE * self._failover_seconds:
@@ -153,7 +160,10 @@ class FleetView:
         self._noted_workers = workers
 
     @property
-    def _workers(self) -> dict[str, int]:
+    def _assignees(self) -> dict[str, int]:
+        """The workers that don't take leases, but get them assigned."""
+        if self._takes_leases:
+            return {}
         return {**self._noted_workers, **self.listed_workers}
 
     def heir(self, wall: float) -> str | None:
@@ -165,7 +175,7 @@ class FleetView:
         loads = Counter(seen.worker for seen in self.leases.values() if not seen.ended)
         alive = [
             worker
-            for worker, updated_at in sorted(self._workers.items())
+            for worker, updated_at in sorted(self._assignees.items())
             if is_alive(updated_at, wall) and worker not in self._dead
         ]
         return min(alive, key=lambda worker: loads[worker], default=None)

@@ -19,6 +19,9 @@ from kinesumer.wire.kcl_leases import ENTITY_TYPE, KEY
 from kinesumer.wire.kcl_shards import APP
 
 ENTRY = "WORKER_METRIC_STATS"
+# The type of the row in the lease table that says how workers share leases.
+_MODE, _MODE_NAME = "CLIENT_VERSION_MIGRATION", "cv"
+_ASSIGNED = ("CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK")
 ENTRY_KEY = "wid"  # the key of the table of KCL 3.4 and before
 UPDATED_AT = "lut"  # in seconds
 # The leader of KCL 3 believes for this long that a worker is alive.
@@ -53,6 +56,15 @@ def read_clients(table: Iterable[Row], app: str) -> frozenset[str]:
         for row in table
         if row.get(ENTITY_TYPE) == ENTRY and row.get(APP) == app
     )
+
+
+def takes_leases(table: Iterable[Row]) -> bool:
+    """Return whether a table says that workers take leases themselves, as in KCL 2.
+
+    So it is in the mode that is compatible with KCL 2.
+    """
+    modes = [row.get(_MODE_NAME) for row in table if row.get(ENTITY_TYPE) == _MODE]
+    return any(mode not in _ASSIGNED for mode in modes)
 
 
 def is_alive(updated_at: int, wall: float) -> bool:

@@ -174,6 +174,19 @@ def test_the_heir_is_the_living_kcl_3_worker_with_the_fewest_leases() -> None:
     assert view.heir(100.0) == "w4"
 
 
+def test_workers_that_take_leases_as_in_kcl_2_are_no_heirs() -> None:
+    mode: Row = {
+        "leaseKey": "Migration3.0",
+        "entityType": "CLIENT_VERSION_MIGRATION",
+        "cv": "CLIENT_VERSION_UPGRADE_FROM_2X",
+    }
+    view = view_of(entry("w1", 100), mode)
+    assert view.heir(100.0) is None
+    upgraded = mode | {"cv": "CLIENT_VERSION_3X_WITH_ROLLBACK"}
+    view.observe_all([entry("w1", 100), upgraded], 1.0, 1.0)
+    assert view.heir(100.0) == "w1"
+
+
 def test_a_worker_whose_lease_has_expired_is_no_heir() -> None:
     table = [entry("w1", 100), *worker_leases("w1", 0, 1)]
     view = view_of(*table)

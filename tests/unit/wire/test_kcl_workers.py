@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from kinesumer.model.rows import Row
 from kinesumer.wire.kcl_workers import (
     entry,
     is_alive,
     read_clients,
     read_workers,
+    takes_leases,
     workers_table,
 )
 
@@ -51,6 +54,20 @@ def test_a_client_s_entry_is_a_failing_worker_that_is_none_of_kcl_s() -> None:
     assert read_workers([row]) == {}
     assert read_clients([IN_LEASES, row], "orders") == {"c1"}
     assert read_clients([row], "payments") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("mode", "takes"),
+    [("UPGRADE_FROM_2X", True), ("2X", True), ("3X", False)],
+)
+def test_the_mode_says_whether_workers_take_leases(mode: str, *, takes: bool) -> None:
+    row: Row = {
+        "leaseKey": "Migration3.0",
+        "entityType": "CLIENT_VERSION_MIGRATION",
+        "cv": f"CLIENT_VERSION_{mode}",
+    }
+    assert takes_leases([IN_LEASES, row]) is takes
+    assert not takes_leases([IN_LEASES])
 
 
 def test_a_worker_is_alive_for_a_minute_after_its_entry() -> None:
