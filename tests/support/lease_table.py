@@ -24,21 +24,28 @@ def put(aws: EmbeddedAws, *items: dict[str, Any], table: str = STATE_STORE) -> N
         aws.dynamodb("PutItem", json.dumps(request).encode())
 
 
-def create(aws: EmbeddedAws, *items: dict[str, Any]) -> None:
-    """Create the lease table and fill it."""
+def create(
+    aws: EmbeddedAws,
+    *items: dict[str, Any],
+    table: str = LEASES,
+    key: str = "leaseKey",
+) -> None:
+    """Create the lease table, or another one of the fleet, and fill it."""
     definition = {
-        "TableName": LEASES,
-        "KeySchema": [{"AttributeName": "leaseKey", "KeyType": "HASH"}],
-        "AttributeDefinitions": [{"AttributeName": "leaseKey", "AttributeType": "S"}],
+        "TableName": table,
+        "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
+        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"}],
         "BillingMode": "PAY_PER_REQUEST",
     }
     aws.dynamodb("CreateTable", json.dumps(definition).encode())
-    put(aws, *items, table=LEASES)
+    put(aws, *items, table=table)
 
 
-def rows(aws: EmbeddedAws) -> dict[str, Any]:
-    items = aws.dynamodb("Scan", json.dumps({"TableName": LEASES}).encode())["Items"]
-    return {item["leaseKey"]["S"]: item for item in items}
+def rows(
+    aws: EmbeddedAws, table: str = LEASES, key: str = "leaseKey"
+) -> dict[str, Any]:
+    items = aws.dynamodb("Scan", json.dumps({"TableName": table}).encode())["Items"]
+    return {item[key]["S"]: item for item in items}
 
 
 def delete(aws: EmbeddedAws, key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -67,6 +68,22 @@ def test_a_client_joins_a_fleet_leaves_it_and_returns(
     assert f"moved 2 shards into lease table {LEASES}" in back.stdout
     fleet.put("orders", b"newer", explicit_hash_key=0)
     assert one_record(start, IN_FLEET) == b"newer\n"
+
+
+def test_a_client_is_known_to_kcl_3_and_leaves_its_leases_to_living_workers(
+    fleet: EmbeddedAws, start: Starter
+) -> None:
+    table = f"{LEASES}-WorkerMetricStats"
+    entry = {"wid": {"S": "w9"}, "lut": {"N": str(int(time.time()))}}
+    lease_table.create(fleet, entry, table=table, key="wid")
+    process = start(*IN_FLEET, "--client-id=c1")
+    assert len(lines(process, 10)) == 10
+    assert lease_table.rows(fleet, table, key="wid").keys() == {"c1", "w9"}
+    process.send_signal(signal.SIGTERM)
+    finished(process)
+    leases = lease_table.rows(fleet).values()
+    assert [row["leaseOwner"]["S"] for row in leases] == ["w9", "w9"]
+    assert all(row["checkpoint"]["S"].isdigit() for row in leases)
 
 
 def test_status_shows_workers_and_changes_that_they_would_not_follow_are_refused(
