@@ -342,7 +342,8 @@ class LeaseTableStore:
                 await self._fresh()
             except KinesumerError as error:
                 if self._lines.is_due("read", self._now()):
-                    logger.warning("can't read %s: %s", self._table.name, error)
+                    name = self._table.name
+                    logger.warning("can't read lease table %s: %s", name, error)
 
     async def _keep_renewing(self) -> None:
         pause = self._held.renewal_seconds / 4
