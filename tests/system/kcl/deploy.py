@@ -11,6 +11,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,14 +42,20 @@ class Deploy:
         """Print the figures."""
         seen = self._fleet.seen()
         lost = self._fleet.produced.keys() - seen.keys()
-        repeats = [times for times in seen.values() if len(times) > 1]
+        repeats = Counter(
+            " and ".join(name for _, name in times)
+            for times in seen.values()
+            if len(times) > 1
+        )
         pauses = self._fleet.pauses()
         ends = [at for _, at in self._steps[1:]] + [time.time()]
         for (name, begin), end in zip(self._steps, ends, strict=True):
             # A pause begins with the last record before a process has stopped.
             inside = [length for at, length in pauses if begin <= at + length < end]
             print(f"{name:30} longest pause {max(inside, default=0.0):5.1f} s")
-        print(f"{len(seen)} records: {len(lost)} lost, {len(repeats)} repeated")
+        print(f"{len(seen)} records: {len(lost)} lost, {repeats.total()} repeated")
+        for processes, count in repeats.most_common():
+            print(f"{processes:30} {count}")
 
 
 def deploy(version: str, failover_seconds: int) -> None:
