@@ -52,14 +52,20 @@ TARGETS = {
     "records": {"100B": 2.5, "1KB": 1.8},
 }
 OTHERS = ("go-sdk", "kcl-rs", "aioboto3", "async-kinesis")
-OUR_RECORDS = {"100B": 3_000_000, "1KB": 600_000, "10KB": 60_000, "1MB": 1_000}
+OUR_RECORDS = {
+    "100B": 3_000_000,
+    "1KB": 600_000,
+    "10KB": 60_000,
+    "1MB": 1_000,
+    "KPL": 3_000_000,
+}
 # So many that each run takes some seconds, and pages read ahead hardly matter.
 MANY_RECORDS = {"100B": 10_000_000, "1KB": 1_500_000, "10KB": 200_000, "1MB": 2_000}
 PEER_RECORDS = {
     "receive-only": MANY_RECORDS,
     "kinesumer": OUR_RECORDS,
     "kinesumer-json": OUR_RECORDS,
-    "kinesumer-columns": MANY_RECORDS,
+    "kinesumer-columns": MANY_RECORDS | {"KPL": 10_000_000},
     "go-sdk": {"100B": 1_500_000, "1KB": 400_000, "10KB": 60_000, "1MB": 1_000},
     "kcl-rs": {"100B": 1_500_000, "1KB": 400_000, "10KB": 60_000, "1MB": 1_000},
     "aioboto3": {"100B": 200_000, "1KB": 100_000, "10KB": 25_000, "1MB": 300},

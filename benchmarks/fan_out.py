@@ -71,18 +71,19 @@ def throughput() -> None:
                 with served_kinesis(
                     "benchmarks.push_server", records, size, tls=transport == TLS
                 ) as reach:
-                    polling, pushed = (
+                    polling, pushed, columns = (
                         printed_rate(
                             "benchmarks.peers",
                             consumer,
                             count,
                             environment=aws.environment() | reach,
                         )
-                        for consumer in ("kinesumer", "fan-out")
+                        for consumer in ("kinesumer", "fan-out", "fan-out-columns")
                     )
                 report.note(f"polling, {transport}", f"{polling:,.0f}")
                 wanted = aim if transport == TLS else None
                 report.at_least(f"fan-out, {transport}", pushed, wanted)
+                report.note("  as columns", f"{columns:,.0f}")
             report.print()
 
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.peers NAME RECORDS
 
-NAME is kinesumer, kinesumer-json, kinesumer-columns, fan-out, receive-only, go-sdk,
-aioboto3, async-kinesis or kcl-rs. kinesumer-json does not use the compiled decoder, and
-fan-out is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read
+NAME is kinesumer, kinesumer-json, kinesumer-columns, fan-out, fan-out-columns,
+receive-only, go-sdk, aioboto3, async-kinesis or kcl-rs. kinesumer-json does not use the
+compiled decoder, and fan-out is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read
 from. Prints records per CPU second of the consumer's process, without its start. go-sdk
 needs Go, and the last three need their own environment: see ``benchmarks.consume``.
 """
@@ -154,7 +154,7 @@ async def kinesumer(records: int, fan_out: str | None = None) -> float:
         return spent.per_cpu_second
 
 
-async def columns(records: int) -> float:
+async def columns(records: int, fan_out: str | None = None) -> float:
     """Iterate over kinesumer's records as columns, and look at each column."""
     from benchmarks.canned_source import set_up_telemetry
     from kinesumer import Kinesumer, Start, Stream
@@ -162,7 +162,7 @@ async def columns(records: int) -> float:
     set_up_telemetry()
     count, began = -records // 4, 0.0  # skip a quarter, since reads run ahead
     async with Kinesumer(f"bench-{os.getpid()}", table="state") as client:
-        stream = Stream(MANY, start=Start.TRIM_HORIZON)
+        stream = Stream(MANY, fan_out=fan_out, start=Start.TRIM_HORIZON)
         async for batch in client.consume(stream).batches(columns=True):
             assert len(batch.data) == len(batch.sequence_number) == len(batch)
             count += len(batch)
@@ -220,11 +220,6 @@ async def with_fastnet(records: int, consumer: Any) -> float:
 
     aiofastnet.patch_loop(asyncio.get_running_loop())
     return float(await consumer(records))
-
-
-async def fan_out(records: int) -> float:
-    """Iterate over records that kinesumer receives by subscriptions."""
-    return await kinesumer(records, "bench")
 
 
 async def go_sdk(records: int) -> float:
@@ -288,7 +283,8 @@ CONSUMERS: dict[str, Callable[[int], Coroutine[None, None, float]]] = {
     "aiohttp": over_aiohttp,
     "kinesumer-fastnet": partial(with_fastnet, consumer=kinesumer),
     "aiohttp-fastnet": partial(with_fastnet, consumer=over_aiohttp),
-    "fan-out": fan_out,
+    "fan-out": partial(kinesumer, fan_out="bench"),
+    "fan-out-columns": partial(columns, fan_out="bench"),
     "receive-only": receive_only,
     "aioboto3": plain_loop,
     "async-kinesis": async_kinesis,

@@ -54,11 +54,13 @@ class BatchBuilder:
     ) -> Iterator[OpenedStep]:
         """Open aggregates step by step, and yield the batches of their user records.
 
-        Remove the records from their list as they are opened. Count the user records
+        Remove objects from their list as they are opened. Count the user records
         outside the shard's range of hash keys, and the aggregates that can't be opened.
         Raise errors as ``build()`` does.
         """
-        steps = open_in_steps(_taken(records), self._owned.source)
+        is_packed = isinstance(records, PackedRecords)
+        taken = records if is_packed else _taken(records)
+        steps = open_in_steps(taken, self._owned.source)
         while True:
             with self._kept_in_place():
                 if (step := next(steps, None)) is None:

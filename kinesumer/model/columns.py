@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesumer.model.arrow_table import record_columns, value_table
 from kinesumer.model.decoded_records import decoded_values
-from kinesumer.model.records import PackedRecords, Record
+from kinesumer.model.records import ColumnBuffers, PackedRecords, Record
 from kinesumer.model.validation import require_arrow
 
 if TYPE_CHECKING:
@@ -23,11 +23,8 @@ def arrays_of(records: Sequence[Record[Any]]) -> dict[str, pa.Array]:
     if not isinstance(records, PackedRecords):
         return record_columns(records)
     found = packed_columns(records)
-    return {
-        "sequence_number": found.pop("sequence_number"),
-        "sub_sequence_number": _pyarrow().nulls(len(records), "int64"),
-        **found,
-    }
+    del found["explicit_hash_key"]
+    return found
 
 
 def table_of(
@@ -57,21 +54,19 @@ def packed_columns(records: PackedRecords) -> dict[str, pa.Array]:
     """Return the columns that differ from record to record, as one copy of the page."""
     arrow, count, of = _pyarrow(), len(records), records.columns()
 
-    def view(type_: Any, *buffers: bytes) -> pa.Array:
-        parts = [None, *map(arrow.py_buffer, buffers)]
+    def view(type_: Any, buffers: ColumnBuffers) -> pa.Array:
+        if buffers is None:
+            return arrow.nulls(count, type_)
+        parts = [None if part is None else arrow.py_buffer(part) for part in buffers]
         return arrow.Array.from_buffers(type_, count, parts)
 
-    if of.key_offsets:
-        keys = view(arrow.string(), of.key_offsets, of.keys)
-    elif of.keys:  # some records have keys
-        keys = arrow.array([each.partition_key for each in records], "string")
-    else:
-        keys = arrow.nulls(count, "string")
     return {
-        "sequence_number": view(arrow.string(), of.number_offsets, of.numbers),
-        "partition_key": keys,
+        "sequence_number": view(arrow.string(), of.sequence_numbers),
+        "sub_sequence_number": view(arrow.int64(), of.sub_sequence_numbers),
+        "partition_key": view(arrow.string(), of.partition_keys),
+        "explicit_hash_key": view(arrow.string(), of.explicit_hash_keys),
         "arrived_at": view(arrow.timestamp("us", "UTC"), of.arrival_micros),
-        "data": view(arrow.binary(), of.data_offsets, of.data),
+        "data": view(arrow.binary(), of.data),
     }
 
 

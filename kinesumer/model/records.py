@@ -236,21 +236,23 @@ def decode_error(record: Record[Any], cause: BaseException) -> DecodeError:
     )
 
 
+# The buffers of a column in Arrow's order: which records have a value (None if all have
+# one), the offsets of strings, and the values. None if no record has a value.
+ColumnBuffers = tuple[bytes | None, ...] | None
+
+
 class Buffers(NamedTuple):
     """The buffers of records' columns, as Arrow lays them out.
 
-    Offsets are int32, and one more than there are records. If a record has no partition
-    key, the offsets of the keys are empty. Arrival times are int64, in microseconds
-    since 1970.
+    Arrival times are int64, in microseconds since 1970.
     """
 
-    number_offsets: bytes
-    numbers: bytes
-    key_offsets: bytes
-    keys: bytes
-    data_offsets: bytes
-    data: bytes
-    arrival_micros: bytes
+    sequence_numbers: ColumnBuffers
+    partition_keys: ColumnBuffers
+    data: ColumnBuffers
+    explicit_hash_keys: ColumnBuffers
+    arrival_micros: ColumnBuffers
+    sub_sequence_numbers: ColumnBuffers
 
 
 class PackedRecords(Sequence[Record]):

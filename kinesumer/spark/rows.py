@@ -18,7 +18,7 @@ from kinesumer.model.records import Fence, PackedRecords, Page, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start, stream_name
 from kinesumer.spark.options.table import requested
 from kinesumer.spark.planning.tasks import ShardRange
-from kinesumer.wire.aggregation import open_in_steps
+from kinesumer.wire.aggregation import has_aggregates, open_in_steps
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -112,9 +112,10 @@ class Slice(NamedTuple):
 
 def rows_of(page: Page, *, deaggregate: bool) -> Rows:
     """Return a page's records as rows."""
-    if isinstance(page.records, PackedRecords):
-        return TableRows(page.records)
-    return RecordRows(page.records, deaggregate=deaggregate)
+    records, opens = page.records, deaggregate and has_aggregates(page.records)
+    if isinstance(records, PackedRecords) and not opens:
+        return TableRows(records)
+    return RecordRows(records, deaggregate=deaggregate)
 
 
 class TableRows:
@@ -151,7 +152,7 @@ class TableRows:
 
 
 class RecordRows:
-    """The records of a page as Record objects, which may be aggregates."""
+    """The records of a page one by one, which may be aggregates."""
 
     def __init__(self, records: Sequence[Record], *, deaggregate: bool) -> None:
         self._records, self._deaggregate = records, deaggregate
@@ -192,6 +193,8 @@ class RecordRows:
 def _rows_of(
     records: Sequence[Record], shard: ShardKey, columns: Columns
 ) -> pa.RecordBatch:
+    if isinstance(records, PackedRecords):
+        return columns.batch(shard, packed_columns(records), len(records))
     seconds = [record.approximate_arrival_timestamp for record in records]
     micros = [None if s is None else round(s * 1e6) for s in seconds]
     values = {

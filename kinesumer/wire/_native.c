@@ -179,10 +179,10 @@ static int skip(Reader *r, int depth) {
 
 /* --- records ------------------------------------------------------------------------ */
 
-enum { SEQUENCE_NUMBER, PARTITION_KEY, DATA, STRINGS };
+enum { SEQUENCE_NUMBER, PARTITION_KEY, DATA, HASH_KEY, STRINGS };
 
 typedef struct {
-    Slice strings[STRINGS]; /* the text of a partition key that is missing is NULL */
+    Slice strings[STRINGS]; /* the text of one that is missing is NULL */
     int64_t milliseconds;
 } Record;
 
@@ -213,7 +213,7 @@ static int read_arrival(Reader *r, int64_t *milliseconds) {
 static int read_record(Reader *r, Record *found) {
     Head head;
     int fields = 0;
-    found->strings[PARTITION_KEY] = (Slice){NULL, 0};
+    found->strings[PARTITION_KEY] = found->strings[HASH_KEY] = (Slice){NULL, 0};
     if (read_head(r, &head) < 0) {
         return -1;
     }
@@ -409,12 +409,13 @@ static PyObject *decode(PyObject *self, PyObject *body) {
 
 /* --- pages -------------------------------------------------------------------------- */
 
-#define MISSING UINT32_MAX /* the size of a partition key that a record doesn't have */
+#define MISSING UINT32_MAX /* the size of a string that a record doesn't have */
+#define WHOLE -1           /* the sub-sequence number of a record of no aggregate */
 
 /* Where the parts of a record are in the body of its page. */
 typedef struct {
     uint32_t at[STRINGS], size[STRINGS];
-    int64_t milliseconds;
+    int64_t micros, sub_number;
 } Entry;
 
 /* Some records of a page. */
@@ -456,7 +457,7 @@ static const Entry *entry_at(const Records *records, Py_ssize_t index) {
     return (const Entry *)records->entries.buf + index;
 }
 
-/* Find a part of a record. A missing partition key has the text NULL. */
+/* Find a part of a record. One that is missing has the text NULL. */
 static int find(const Records *records, const Entry *entry, int part, Slice *found) {
     *found = (Slice){NULL, 0};
     if (entry->size[part] == MISSING) {
@@ -501,6 +502,18 @@ static PyObject *cut(Buffer *buffer) {
     return bytes;
 }
 
+/* Note where a part of a record is. */
+static void place(Entry *entry, int part, const Slice *string, const uint8_t *body) {
+    int is_missing = string->text == NULL;
+    entry->at[part] = is_missing ? 0 : (uint32_t)(string->text - body);
+    entry->size[part] = is_missing ? MISSING : (uint32_t)string->size;
+}
+
+static int begins_with(const Slice *string, const Slice *prefix) {
+    return string->size >= prefix->size &&
+           !memcmp(string->text, prefix->text, prefix->size);
+}
+
 typedef struct {
     Buffer entries;
     const uint8_t *body;
@@ -519,15 +532,11 @@ static int append_entries(Reader *r, const Head *head, void *into) {
             return -1;
         }
         for (int i = 0; i < STRINGS; i++) {
-            const Slice *string = &next.strings[i];
-            int is_missing = string->text == NULL;
-            entry.at[i] = is_missing ? 0 : (uint32_t)(string->text - index->body);
-            entry.size[i] = is_missing ? MISSING : (uint32_t)string->size;
+            place(&entry, i, &next.strings[i], index->body);
         }
-        entry.milliseconds = next.milliseconds;
-        const Slice *data = &next.strings[DATA];
-        index->has_prefix |= data->size >= prefix->size &&
-                             !memcmp(data->text, prefix->text, prefix->size);
+        entry.micros = next.milliseconds * 1000;
+        entry.sub_number = WHOLE;
+        index->has_prefix |= begins_with(&next.strings[DATA], prefix);
         if (append(&index->entries, &entry, sizeof(entry)) < 0) {
             return -1;
         }
@@ -595,17 +604,303 @@ static PyObject *data_bytes(PyObject *self, PyObject *const *given, Py_ssize_t c
     return PyLong_FromLongLong(size);
 }
 
+/* --- KPL aggregates ----------------------------------------------------------------- */
+
+/* wire/aggregation.py has the layout. A message that isn't read here is read in Python,
+ * which also decides whether it is valid: groups, and keys that aren't UTF-8. */
+
+#define DIGEST_BYTES 16
+#define HASH_DIGITS 39
+static const char HASH_KEYS[] = "340282366920938463463374607431768211456"; /* 2^128 */
+enum { VARINT, EIGHT_BYTES, SIZED, FOUR_BYTES = 5 };
+/* The tags of a message's fields, and of the fields of a user record. */
+enum { KEY_TAG = 0x0a, HASH_TAG = 0x12, USER_TAG = 0x1a };
+enum { KEY_INDEX_TAG = 0x08, HASH_INDEX_TAG = 0x10, DATA_TAG = 0x1a };
+
+typedef struct {
+    uint64_t tag, number;
+    Slice bytes;
+} Field;
+
+/* Read a number of at most so many bytes. One that exceeds 64 bits becomes the greatest. */
+static int read_varint(Reader *r, int most, uint64_t *number) {
+    *number = 0;
+    for (int i = 0; i < most && r->next < r->end; i++) {
+        uint64_t low = *r->next & 127;
+        *number = i == 9 && low > 1 ? UINT64_MAX : *number | low << 7 * i;
+        if (*r->next++ < 128) {
+            return 0;
+        }
+    }
+    return fail("a number without an end");
+}
+
+static int read_proto_field(Reader *r, Field *field) {
+    uint64_t size = 4;
+    if (read_varint(r, 5, &field->tag) < 0) {
+        return -1;
+    }
+    if (field->tag < 8 || field->tag > UINT32_MAX) {
+        return fail("an unusual field");
+    }
+    switch (field->tag & 7) {
+    case VARINT:
+        return read_varint(r, 10, &field->number);
+    case SIZED:
+        if (read_varint(r, 5, &size) < 0) {
+            return -1;
+        }
+        break;
+    case EIGHT_BYTES:
+        size = 8;
+        break;
+    case FOUR_BYTES:
+        break;
+    default:
+        return fail("a group");
+    }
+    if ((uint64_t)(r->end - r->next) < size) {
+        return fail("the end is missing");
+    }
+    field->bytes = (Slice){r->next, (Py_ssize_t)size};
+    r->next += size;
+    return 0;
+}
+
+/* The user records that are being read. */
+typedef struct {
+    const uint8_t *body;
+    Buffer entries;
+    Buffer keys, hashes; /* the tables of a message, of Slices */
+    PyObject *hash_keys; /* the set of those in the tables */
+} Opening;
+
+/* Add a partition key to its table. */
+static int add_key(Opening *o, const Slice *key) {
+    return check_utf8(key) || append(&o->keys, key, sizeof(*key)) ? -1 : 0;
+}
+
+/* Add an explicit hash key to its table. Other text in its place is a missing one. */
+static int add_hash_key(Opening *o, Slice key) {
+    int is_valid = key.size > 0 && key.size <= HASH_DIGITS;
+    for (Py_ssize_t i = 0; i < key.size && is_valid; i++) {
+        is_valid = key.text[i] >= '0' && key.text[i] <= '9';
+    }
+    if (is_valid && key.size == HASH_DIGITS) {
+        is_valid = memcmp(key.text, HASH_KEYS, HASH_DIGITS) < 0;
+    }
+    if (!is_valid) {
+        key = (Slice){NULL, 0};
+    } else {
+        PyObject *text = text_of(&key);
+        int failed = text == NULL ? -1 : PySet_Add(o->hash_keys, text);
+        Py_XDECREF(text);
+        if (failed) {
+            return -1;
+        }
+    }
+    return append(&o->hashes, &key, sizeof(key));
+}
+
+/* Add a user record, with its places in the tables in place of its keys. */
+static int add_user(Opening *o, const Slice *user, Entry *entry) {
+    Reader r = {user->text, user->text + user->size, 0};
+    Field field;
+    entry->at[PARTITION_KEY] = entry->at[HASH_KEY] = MISSING;
+    entry->size[DATA] = MISSING;
+    while (r.next < r.end) {
+        if (read_proto_field(&r, &field) < 0) {
+            return -1;
+        }
+        if (field.tag == DATA_TAG) {
+            place(entry, DATA, &field.bytes, o->body);
+        } else if (field.tag == KEY_INDEX_TAG || field.tag == HASH_INDEX_TAG) {
+            int part = field.tag == KEY_INDEX_TAG ? PARTITION_KEY : HASH_KEY;
+            entry->at[part] = field.number < MISSING ? (uint32_t)field.number : MISSING;
+        }
+    }
+    if (entry->size[DATA] == MISSING) {
+        return fail("no data");
+    }
+    return append(&o->entries, entry, sizeof(*entry));
+}
+
+/* Return an entry of a table, or NULL. */
+static const Slice *entry_of(const Buffer *table, uint32_t index) {
+    return index < table->size / (Py_ssize_t)sizeof(Slice)
+               ? (const Slice *)PyBytes_AS_STRING(table->bytes) + index
+               : NULL;
+}
+
+/* Add the user records of a message, whose Kinesis record is given. */
+static int add_message(Opening *o, const Slice *message, const Entry *of) {
+    Reader r = {message->text, message->text + message->size, 0};
+    Py_ssize_t first = o->entries.size;
+    Entry user = *of;
+    Field field;
+    o->keys.size = o->hashes.size = 0;
+    user.sub_number = 0;
+    while (r.next < r.end) {
+        int failed = read_proto_field(&r, &field);
+        if (!failed && field.tag == KEY_TAG) {
+            failed = add_key(o, &field.bytes);
+        } else if (!failed && field.tag == HASH_TAG) {
+            failed = add_hash_key(o, field.bytes);
+        } else if (!failed && field.tag == USER_TAG) {
+            failed = add_user(o, &field.bytes, &user);
+            user.sub_number++;
+        }
+        if (failed) {
+            return -1;
+        }
+    }
+    const Slice none = {NULL, 0};
+    for (Py_ssize_t at = first; at < o->entries.size; at += sizeof(Entry)) {
+        Entry *entry = (Entry *)(PyBytes_AS_STRING(o->entries.bytes) + at);
+        const Slice *key = entry_of(&o->keys, entry->at[PARTITION_KEY]);
+        const Slice *hash_key = entry_of(&o->hashes, entry->at[HASH_KEY]);
+        if (key == NULL) {
+            return fail("no partition key");
+        }
+        place(entry, PARTITION_KEY, key, o->body);
+        place(entry, HASH_KEY, hash_key == NULL ? &none : hash_key, o->body);
+    }
+    return 0;
+}
+
+/* Add a record, or its user records. Return 1 if they can't be read here. */
+static int add_opened(Opening *o, const Records *records, const Entry *entry,
+                      const Slice *prefix, PyObject *is_intact) {
+    Slice data;
+    if (find(records, entry, DATA, &data) < 0) {
+        return -1;
+    }
+    if (!begins_with(&data, prefix)) {
+        return append(&o->entries, entry, sizeof(*entry));
+    }
+    if (data.size < prefix->size + DIGEST_BYTES) {
+        return 1;
+    }
+    PyObject *answer = PyObject_CallFunction(is_intact, "nn", (Py_ssize_t)entry->at[DATA],
+                                             (Py_ssize_t)entry->at[DATA] + data.size);
+    int known = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (known <= 0) {
+        return known < 0 ? -1 : 1;
+    }
+    Slice message = {data.text + prefix->size, data.size - prefix->size - DIGEST_BYTES};
+    Py_ssize_t before = o->entries.size;
+    if (add_message(o, &message, entry) == 0) {
+        return 0;
+    }
+    if (o->entries.bytes == NULL || !PyErr_ExceptionMatches(PyExc_ValueError)) {
+        return -1;
+    }
+    PyErr_Clear();
+    o->entries.size = before;
+    return 1;
+}
+
+/* Return a copy of the part of a body that has some of its records, and make the
+ * entries refer to the copy. */
+static PyObject *part_of(const Records *records, Py_ssize_t stop, Buffer *entries) {
+    uint32_t first = stop > records->first ? UINT32_MAX : 0, last = 0;
+    for (Py_ssize_t i = records->first; i < stop; i++) {
+        const Entry *entry = entry_at(records, i);
+        for (int part = 0; part < STRINGS; part++) {
+            Slice string;
+            if (find(records, entry, part, &string) < 0) {
+                return NULL;
+            }
+            if (string.text != NULL) {
+                uint32_t end = entry->at[part] + entry->size[part];
+                first = entry->at[part] < first ? entry->at[part] : first;
+                last = end > last ? end : last;
+            }
+        }
+    }
+    for (Py_ssize_t at = 0; at < entries->size; at += sizeof(Entry)) {
+        Entry *entry = (Entry *)(PyBytes_AS_STRING(entries->bytes) + at);
+        for (int part = 0; part < STRINGS; part++) {
+            entry->at[part] -= entry->size[part] == MISSING ? 0 : first;
+        }
+    }
+    return PyBytes_FromStringAndSize((const char *)records->body.buf + first,
+                                     last - first);
+}
+
+static PyObject *open_in(const Records *records, const Slice *prefix, Py_ssize_t most,
+                         Py_ssize_t most_bytes, PyObject *is_intact) {
+    Opening o = {.body = records->body.buf};
+    PyObject *part = NULL, *entries = NULL, *result = NULL;
+    Py_ssize_t next = records->first;
+    int failed = 0;
+    o.entries.bytes = PyBytes_FromStringAndSize(NULL, 512 * sizeof(Entry));
+    o.keys.bytes = PyBytes_FromStringAndSize(NULL, 64 * sizeof(Slice));
+    o.hashes.bytes = PyBytes_FromStringAndSize(NULL, 64 * sizeof(Slice));
+    o.hash_keys = PySet_New(NULL);
+    if (o.entries.bytes != NULL && o.keys.bytes != NULL && o.hashes.bytes != NULL &&
+        o.hash_keys != NULL) {
+        while (!failed && next < records->stop && most_bytes > 0 &&
+               o.entries.size / (Py_ssize_t)sizeof(Entry) < most) {
+            const Entry *entry = entry_at(records, next);
+            failed = add_opened(&o, records, entry, prefix, is_intact);
+            next += !failed;
+            most_bytes -= entry->size[DATA];
+        }
+        if (failed >= 0 && (part = part_of(records, next, &o.entries)) != NULL &&
+            (entries = cut(&o.entries)) != NULL) {
+            result = Py_BuildValue("OOnO", part, entries, next, o.hash_keys);
+        }
+    }
+    Py_XDECREF(o.entries.bytes);
+    Py_XDECREF(o.keys.bytes);
+    Py_XDECREF(o.hashes.bytes);
+    Py_XDECREF(o.hash_keys);
+    Py_XDECREF(part);
+    Py_XDECREF(entries);
+    return result;
+}
+
+static PyObject *open_aggregates(PyObject *self, PyObject *const *given,
+                                 Py_ssize_t count) {
+    (void)self;
+    Records records;
+    Py_buffer wanted;
+    PyObject *result = NULL;
+    if (!has_arguments(count, 8, "open_aggregates") ||
+        open_records(&records, given[0], given[1], given[2], given[3]) < 0) {
+        return NULL;
+    }
+    if (PyObject_GetBuffer(given[4], &wanted, PyBUF_SIMPLE) == 0) {
+        Slice prefix = {wanted.buf, wanted.len};
+        Py_ssize_t most = PyLong_AsSsize_t(given[5]);
+        Py_ssize_t most_bytes = PyErr_Occurred() ? 0 : PyLong_AsSsize_t(given[6]);
+        if (!PyErr_Occurred()) {
+            result = open_in(&records, &prefix, most, most_bytes, given[7]);
+        }
+        PyBuffer_Release(&wanted);
+    }
+    release(&records);
+    return result;
+}
+
 /* --- copies ------------------------------------------------------------------------- */
 
 static int copy_records(const Records *records, int has_data, Buffer *body,
                         Buffer *entries) {
+    const Entry *before = NULL; /* user records share strings with the ones before */
+    Entry copied;
     for (Py_ssize_t i = records->first; i < records->stop; i++) {
         const Entry *entry = entry_at(records, i);
-        Entry copied = {.milliseconds = entry->milliseconds};
         for (int part = 0; part < STRINGS; part++) {
             Slice string;
             if (find(records, entry, part, &string) < 0) {
                 return -1;
+            }
+            if (before != NULL && before->at[part] == entry->at[part] &&
+                before->size[part] == entry->size[part]) {
+                continue;
             }
             int is_copied = string.text != NULL && (has_data || part == SEQUENCE_NUMBER);
             copied.at[part] = (uint32_t)body->size;
@@ -616,9 +911,12 @@ static int copy_records(const Records *records, int has_data, Buffer *body,
                 return -1;
             }
         }
+        copied.micros = entry->micros;
+        copied.sub_number = entry->sub_number;
         if (append(entries, &copied, sizeof(copied)) < 0) {
             return -1;
         }
+        before = entry;
     }
     return 0;
 }
@@ -652,25 +950,35 @@ static PyObject *copy(PyObject *self, PyObject *const *given, Py_ssize_t count) 
 
 /* --- objects ------------------------------------------------------------------------ */
 
+static PyObject *text_or_none(const Slice *slice) {
+    return slice->text == NULL ? Py_NewRef(Py_None) : text_of(slice);
+}
+
 /* Return a record of a type whose fields are in the order of ``model.records.Record``. */
 static PyObject *object_of(const Records *records, Py_ssize_t index, PyObject *type,
                            PyObject *source) {
     const Entry *entry = entry_at(records, index);
-    Slice number, key, data;
-    if (find(records, entry, SEQUENCE_NUMBER, &number) < 0 ||
-        find(records, entry, PARTITION_KEY, &key) < 0 ||
-        find(records, entry, DATA, &data) < 0) {
-        return NULL;
+    Slice found[STRINGS];
+    for (int part = 0; part < STRINGS; part++) {
+        if (find(records, entry, part, &found[part]) < 0) {
+            return NULL;
+        }
     }
-    PyObject *made = NULL, *fields[7] = {NULL, NULL, NULL, NULL, Py_None, Py_None, source};
+    const Slice *data = &found[DATA];
+    PyObject *made = NULL, *fields[7] = {NULL};
     /* Stop at the first error: with one set, most functions must not be called. */
-    if ((fields[0] = text_of(&number)) &&
-        (fields[1] = PyBytes_FromStringAndSize((const char *)data.text, data.size)) &&
-        (fields[2] = key.text == NULL ? Py_NewRef(Py_None) : text_of(&key)) &&
-        (fields[3] = PyFloat_FromDouble((double)entry->milliseconds / 1000.0))) {
+    if ((fields[0] = text_of(&found[SEQUENCE_NUMBER])) &&
+        (fields[1] = PyBytes_FromStringAndSize((const char *)data->text, data->size)) &&
+        (fields[2] = text_or_none(&found[PARTITION_KEY])) &&
+        (fields[3] = PyFloat_FromDouble((double)entry->micros / 1e6)) &&
+        (fields[4] = text_or_none(&found[HASH_KEY])) &&
+        (fields[5] = entry->sub_number == WHOLE
+                         ? Py_NewRef(Py_None)
+                         : PyLong_FromLongLong(entry->sub_number))) {
+        fields[6] = source;
         made = PyObject_Vectorcall(type, fields, 7, NULL);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         Py_XDECREF(fields[i]);
     }
     return made;
@@ -759,12 +1067,19 @@ static PyObject *iterate(PyObject *self, PyObject *const *given, Py_ssize_t coun
 
 /* --- columns ------------------------------------------------------------------------ */
 
-enum { OFFSETS, VALUES, PAIR, TIMES = PAIR * STRINGS, BUFFERS };
+enum { TIMES = STRINGS, SUB_NUMBERS, COLUMNS };
 
-/* Check the index, and add up the sizes of each part. Return how many records miss their
- * partition keys, or -1. */
-static Py_ssize_t measure(const Records *records, int64_t *sizes) {
-    Py_ssize_t missing = 0;
+/* A column, in the memory of Arrow's buffers. */
+typedef struct {
+    int64_t size;       /* of the values of all records */
+    Py_ssize_t missing; /* how many records have no value */
+    PyObject *has_value, *offsets, *values;
+    uint8_t *bits; /* of ``has_value``; NULL if no value is missing */
+    int32_t *ends; /* of ``offsets``, for the next record */
+} Column;
+
+/* Check the index, and measure the columns. */
+static int measure(const Records *records, Column *columns) {
     for (Py_ssize_t i = records->first; i < records->stop; i++) {
         const Entry *entry = entry_at(records, i);
         for (int part = 0; part < STRINGS; part++) {
@@ -772,70 +1087,106 @@ static Py_ssize_t measure(const Records *records, int64_t *sizes) {
             if (find(records, entry, part, &string) < 0) {
                 return -1;
             }
-            sizes[part] += string.size;
-            missing += string.text == NULL && part == PARTITION_KEY;
+            columns[part].size += string.size;
+            columns[part].missing += string.text == NULL;
         }
+        columns[SUB_NUMBERS].missing += entry->sub_number == WHOLE;
     }
     for (int part = 0; part < STRINGS; part++) {
-        if (sizes[part] > INT32_MAX) {
+        if (columns[part].size > INT32_MAX) {
             return fail("a column of over 2 GiB");
         }
     }
-    return missing;
+    return 0;
 }
 
-/* Fill the buffers of Arrow, whose sizes were measured. */
-static void fill(const Records *records, PyObject *const *buffers) {
-    int32_t ends[STRINGS] = {0}, *offsets[STRINGS];
-    char *values[STRINGS];
-    int64_t *times = (int64_t *)PyBytes_AS_STRING(buffers[TIMES]);
-    for (int part = 0; part < STRINGS; part++) {
-        offsets[part] = (int32_t *)PyBytes_AS_STRING(buffers[PAIR * part + OFFSETS]);
-        values[part] = PyBytes_AS_STRING(buffers[PAIR * part + VALUES]);
-        *offsets[part]++ = 0;
+/* Allocate the buffers of a column, whose sizes were measured. */
+static int allocate(Column *column, int is_string, Py_ssize_t count) {
+    if (column->missing) {
+        column->has_value = PyBytes_FromStringAndSize(NULL, (count + 7) / 8);
+        if (column->has_value == NULL) {
+            return -1;
+        }
+        column->bits = (uint8_t *)PyBytes_AS_STRING(column->has_value);
+        memset(column->bits, 0, (count + 7) / 8);
     }
-    for (Py_ssize_t i = records->first; i < records->stop; i++) {
+    if (is_string) {
+        column->offsets = PyBytes_FromStringAndSize(NULL, (count + 1) * 4);
+        if (column->offsets == NULL) {
+            return -1;
+        }
+        column->ends = (int32_t *)PyBytes_AS_STRING(column->offsets);
+        *column->ends++ = 0;
+    }
+    column->values = PyBytes_FromStringAndSize(
+        NULL, is_string ? (Py_ssize_t)column->size : 8 * count);
+    return column->values == NULL ? -1 : 0;
+}
+
+static void fill(const Records *records, Column *columns) {
+    for (Py_ssize_t i = records->first, at = 0; i < records->stop; i++, at++) {
         const Entry *entry = entry_at(records, i);
         for (int part = 0; part < STRINGS; part++) {
-            if (entry->size[part] != MISSING) {
-                memcpy(values[part] + ends[part],
-                       (const char *)records->body.buf + entry->at[part],
-                       entry->size[part]);
-                ends[part] += (int32_t)entry->size[part];
+            Column *column = &columns[part];
+            if (column->values == NULL) {
+                continue;
             }
-            *offsets[part]++ = ends[part];
+            uint32_t size = entry->size[part] == MISSING ? 0 : entry->size[part];
+            int32_t end = column->ends[-1];
+            memcpy(PyBytes_AS_STRING(column->values) + end,
+                   (const char *)records->body.buf + entry->at[part], size);
+            *column->ends++ = end + (int32_t)size;
+            if (column->bits != NULL && entry->size[part] != MISSING) {
+                column->bits[at / 8] |= 1 << at % 8;
+            }
         }
-        *times++ = entry->milliseconds * 1000;
+        ((int64_t *)PyBytes_AS_STRING(columns[TIMES].values))[at] = entry->micros;
+        Column *numbers = &columns[SUB_NUMBERS];
+        if (numbers->values != NULL) {
+            ((int64_t *)PyBytes_AS_STRING(numbers->values))[at] = entry->sub_number;
+            if (numbers->bits != NULL && entry->sub_number != WHOLE) {
+                numbers->bits[at / 8] |= 1 << at % 8;
+            }
+        }
     }
+}
+
+/* Return a column's buffers in the order of Arrow, or None if it has no values. */
+static PyObject *buffers_of(const Column *column) {
+    if (column->values == NULL) {
+        Py_RETURN_NONE;
+    }
+    PyObject *has_value = column->has_value == NULL ? Py_None : column->has_value;
+    return column->offsets == NULL
+               ? PyTuple_Pack(2, has_value, column->values)
+               : PyTuple_Pack(3, has_value, column->offsets, column->values);
 }
 
 static PyObject *columns_of(const Records *records) {
     Py_ssize_t count = records->stop - records->first;
-    int64_t sizes[STRINGS] = {0};
-    Py_ssize_t missing = measure(records, sizes);
-    PyObject *made[BUFFERS] = {NULL}, *result = NULL;
-    int failed = missing < 0;
-    for (int i = 0; i < BUFFERS && !failed; i++) {
-        Py_ssize_t size = i == TIMES             ? count * (Py_ssize_t)sizeof(int64_t)
-                          : i % PAIR == OFFSETS ? (count + 1) * (Py_ssize_t)sizeof(int32_t)
-                                                : (Py_ssize_t)sizes[i / PAIR];
-        made[i] = PyBytes_FromStringAndSize(NULL, size);
-        failed = made[i] == NULL;
-    }
-    if (!failed) {
-        fill(records, made);
-        if (missing) {
-            Py_SETREF(made[PAIR * PARTITION_KEY + OFFSETS],
-                      PyBytes_FromStringAndSize("", 0));
+    Column columns[COLUMNS] = {{0}};
+    PyObject *result = NULL;
+    int failed = measure(records, columns);
+    for (int i = 0; i < COLUMNS && !failed; i++) {
+        if (count == 0 || columns[i].missing < count) {
+            failed = allocate(&columns[i], i < STRINGS, count);
         }
-        result = PyTuple_New(BUFFERS);
     }
-    for (int i = 0; i < BUFFERS; i++) {
-        if (result != NULL) {
-            PyTuple_SET_ITEM(result, i, made[i]);
-        } else {
-            Py_XDECREF(made[i]);
+    if (!failed && (result = PyTuple_New(COLUMNS)) != NULL) {
+        fill(records, columns);
+        for (int i = 0; i < COLUMNS && result != NULL; i++) {
+            PyObject *buffers = buffers_of(&columns[i]);
+            if (buffers == NULL) {
+                Py_CLEAR(result);
+            } else {
+                PyTuple_SET_ITEM(result, i, buffers);
+            }
         }
+    }
+    for (int i = 0; i < COLUMNS; i++) {
+        Py_XDECREF(columns[i].has_value);
+        Py_XDECREF(columns[i].offsets);
+        Py_XDECREF(columns[i].values);
     }
     return result;
 }
@@ -881,6 +1232,14 @@ static PyMethodDef functions[] = {
     {"data_bytes", FAST(data_bytes),
      "data_bytes(body, index, first, stop, /)\n--\n\n"
      "Return the size of the data of some records of a page."},
+    {"open_aggregates", FAST(open_aggregates),
+     "open_aggregates(body, index, first, stop, prefix, most, most_bytes, is_intact, /)"
+     "\n--\n\n"
+     "Return records of a page, with user records in place of aggregates: as another\n"
+     "body, its index, the end of the records that were read, and all explicit hash\n"
+     "keys of the aggregates. Aggregates begin with a prefix. Reading ends before one\n"
+     "that ``is_intact(begin, end)`` refuses or that is unusual, and as soon as there\n"
+     "are ``most`` records or ``most_bytes`` of data."},
     {"copy", FAST(copy),
      "copy(body, index, first, stop, has_data, /)\n--\n\n"
      "Return a copy of some records of a page, as another body and its index. Without\n"
@@ -890,9 +1249,9 @@ static PyMethodDef functions[] = {
      "Return an iterator that makes a record of the type for some records of a page."},
     {"columns", FAST(columns),
      "columns(body, index, first, stop, /)\n--\n\n"
-     "Return some records of a page as the buffers of Arrow: the offsets and values of\n"
-     "sequence numbers, partition keys and data, and the arrival times in microseconds.\n"
-     "If a record has no partition key, the offsets of the keys are empty."},
+     "Return some records of a page as the buffers of Arrow: the sequence numbers,\n"
+     "partition keys, data, explicit hash keys, arrival times in microseconds, and\n"
+     "sub-sequence numbers. None stands for a column without any value."},
     {NULL, NULL, 0, NULL}};
 
 static int add_type(PyObject *self) {

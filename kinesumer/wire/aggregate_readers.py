@@ -14,7 +14,7 @@ kept meanwhile. If there are more, the message is read again, step by step.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Set
 from enum import IntEnum
 from functools import cache
 from io import SEEK_CUR, BytesIO
@@ -68,6 +68,13 @@ class Part(NamedTuple):
 
     records: list[Record]
     has_hash_keys: bool  # whether some may have explicit hash keys
+
+    def hash_keys(self) -> Set[str]:
+        """Return the explicit hash keys of the records."""
+        if not self.has_hash_keys:
+            return frozenset()
+        keys = (record.explicit_hash_key for record in self.records)
+        return {key for key in keys if key is not None}
 
 
 # --- the layout that producers write --------------------------------------------------

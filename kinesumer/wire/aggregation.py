@@ -19,7 +19,7 @@ MD5 digest::
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from hashlib import md5
 from itertools import groupby
 from operator import attrgetter
@@ -34,11 +34,15 @@ from kinesumer.wire.aggregate_readers import (
     check_any,
     check_common,
 )
+from kinesumer.wire.page_records import PageRecords
 
 MAGIC = b"\xf3\x89\x9a\xc2"
 DIGEST_BYTES = md5(usedforsecurity=False).digest_size
 # So much data is opened in one step. Its digest takes about a millisecond.
 STEP_BYTES = 512 * 1024
+# Aggregates of packed records are opened without objects. A step then has so many user
+# records, and so much data. The KPL writes no larger aggregates.
+PACKED_RECORDS, PACKED_BYTES = 10_000, 1024 * 1024
 # Maximum number of a step's partition keys that are hashed, as long as none of them is
 # outside the shard's range. If half of the keys are, one sample in 256 misses that.
 KEYS_HASHED = 8
@@ -76,6 +80,55 @@ def open_in_steps(
     unchanged. ``outside`` counts only records within aggregates. For other records,
     Kinesis doesn't return an explicit hash key. Without a source, it counts nothing.
     """
+    if isinstance(records, PageRecords):
+        return _open_packed(records, source)
+    return _open_objects(records, source)
+
+
+def _open_packed(records: PageRecords, source: Source | None) -> Iterator[OpeningStep]:
+    """Open aggregates into packed records, except those that must become objects."""
+    if not records.has_aggregates:
+        whole = with_source(records, source)
+        yield OpeningStep(whole, records.data_bytes, len(records), 0)
+        return
+    records.source = source
+    outside, first = _OutsideCounter(source), 0
+    while first < len(records):
+        most = PACKED_RECORDS, PACKED_BYTES
+        opened, stop, hash_keys = records.opened(first, MAGIC, _is_intact, most)
+        if stop > first:
+            outside.add(opened, hash_keys)
+            last = records[stop - 1].sequence_number
+            yield from _packed_steps(opened, last, outside.take())
+        else:
+            for step in _open_objects([records[first]], source):
+                yield step._replace(data_bytes=0, done=0)
+            stop += 1
+        first = stop
+    # The memory of the page is not free before.
+    yield OpeningStep(NOTHING, records.data_bytes, len(records), 0)
+
+
+def _packed_steps(
+    records: PageRecords, last: str, outside: int
+) -> Iterator[OpeningStep]:
+    """Yield opened records. One aggregate may have more of them than a step."""
+    for begin in range(0, max(1, len(records)), PACKED_RECORDS):
+        part = records[begin : begin + PACKED_RECORDS]
+        end = last if begin + PACKED_RECORDS >= len(records) else None
+        yield OpeningStep(OpenedRecords(part, end, outside, []), 0, 0, 0)
+        outside = 0
+
+
+def _is_intact(data: memoryview) -> bool:
+    """Return whether an aggregate has its digest, and isn't too large for one step."""
+    message = data[len(MAGIC) : -DIGEST_BYTES]
+    return len(data) <= PACKED_BYTES and md5_digest(message) == data[-DIGEST_BYTES:]
+
+
+def _open_objects(
+    records: Iterable[Record], source: Source | None
+) -> Iterator[OpeningStep]:
     step = _Step(source)
     for record in records:
         record.source = source
@@ -131,7 +184,7 @@ class _Step:
     def add(self, part: Part) -> None:
         """Add user records of an aggregate that ``finish()`` is called for later."""
         if part.records:
-            self._outside.add(part)
+            self._outside.add(part.records, part.hash_keys())
             self.records += part.records
             self._last = None
 
@@ -178,7 +231,7 @@ class _Frame:
             return
 
 
-def with_source(records: Sequence[Record], source: Source) -> OpenedRecords:
+def with_source(records: Sequence[Record], source: Source | None) -> OpenedRecords:
     """Set every record's source, and leave aggregates unopened."""
     if isinstance(records, PackedRecords):
         records.source = source
@@ -192,14 +245,14 @@ def with_source(records: Sequence[Record], source: Source) -> OpenedRecords:
 def has_aggregates(records: Sequence[Record]) -> bool:
     """Return whether any data begins like an aggregate."""
     if isinstance(records, PackedRecords):
-        return False  # a page with aggregates is read as objects
+        return isinstance(records, PageRecords) and records.has_aggregates
     # A comparison takes a quarter of the time of startswith(), and leaves few records
     # for which startswith() is needed.
     high = [record.data for record in records if record.data >= MAGIC]
     return any(data.startswith(MAGIC) for data in high)
 
 
-def md5_digest(data: bytes) -> bytes:
+def md5_digest(data: bytes | memoryview) -> bytes:
     """Return the MD5 digest of data."""
     # A host in FIPS mode forbids MD5 for security, but allows it for checksums.
     return md5(data, usedforsecurity=False).digest()
@@ -225,9 +278,11 @@ class _OutsideCounter:
         count, self._count = self._count, 0
         return count
 
-    def add(self, part: Part) -> None:
-        """Count those of an aggregate's records that lie outside the shard's range."""
-        records = part.records
+    def add(self, records: Sequence[Record], hash_keys: Set[str]) -> None:
+        """Count the aggregated records among some that lie outside the shard's range.
+
+        Their explicit hash keys are among ``hash_keys``.
+        """
         if self._has_all or not records:
             return
         # Hashing every partition key would take as much time as all other work. So
@@ -235,14 +290,9 @@ class _OutsideCounter:
         # outside, all keys are hashed. If half of the keys are outside, this is missed
         # in one of 256 cases. Explicit hash keys need no hashing.
         sample = records[:: -(-len(records) // KEYS_HASHED)]
-        pairs = {(r.partition_key or "", r.explicit_hash_key) for r in sample}
-        if part.has_hash_keys:
-            explicit = {r.explicit_hash_key for r in records} - {None}
-            pairs |= {("", hash_key) for hash_key in explicit}
+        pairs = {*_hashed(sample), *(("", hash_key) for hash_key in hash_keys)}
         if any(map(self._is_outside, pairs)):
-            counts = Counter(
-                (r.partition_key or "", r.explicit_hash_key) for r in records
-            )
+            counts = Counter(_hashed(records))
             self._count += sum(
                 count * self._is_outside(pair) for pair, count in counts.items()
             )
@@ -255,6 +305,13 @@ class _OutsideCounter:
             known = not self._first <= hash_key_of(*pair) <= self._last
             self._known[pair] = known
         return known
+
+
+def _hashed(records: Iterable[Record]) -> Iterator[tuple[str, str | None]]:
+    """Yield what the hash keys of aggregated records are made of."""
+    for record in records:
+        if record.sub_sequence_number is not None:
+            yield record.partition_key or "", record.explicit_hash_key
 
 
 def hash_key_of(partition_key: str, explicit_hash_key: str | None = None) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Literal, Protocol, cast
 
-from kinesumer.model.records import Record
+from kinesumer.model.records import ColumnBuffers, Record
 
 # The content type in which AWS's SDK for Java calls Kinesis.
 CONTENT_TYPE = "application/x-amz-cbor-1.1"
@@ -92,6 +92,25 @@ class Compiled(Protocol):
         """Return the size of the data of some records."""
         ...
 
+    def open_aggregates(
+        self,
+        body: Body,
+        index: bytes,
+        first: int,
+        stop: int,
+        prefix: bytes,
+        most: int,
+        most_bytes: int,
+        is_intact: Callable[[int, int], bool],
+        /,
+    ) -> tuple[bytes, bytes, int, set[str]]:
+        """Return records with user records in place of aggregates.
+
+        They are another body and its index, until the end that is returned. Also return
+        the explicit hash keys of the aggregates.
+        """
+        ...
+
     def copy(
         self, body: Body, index: bytes, first: int, stop: int, has_data: bool, /
     ) -> tuple[bytes, bytes]:
@@ -113,7 +132,7 @@ class Compiled(Protocol):
 
     def columns(
         self, body: Body, index: bytes, first: int, stop: int, /
-    ) -> tuple[bytes, ...]:
+    ) -> tuple[ColumnBuffers, ...]:
         """Return the columns of some records, as buffers of Arrow."""
         ...
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import pairwise
 from typing import Self, overload
 
 from kinesumer.model.records import Buffers, PackedRecords, Record, Source
 from kinesumer.wire.cbor import Body, Compiled
 
-ENTRY_BYTES = 32  # of an index of a page, for each record: ``Entry`` of ``_native.c``
+ENTRY_BYTES = 48  # of an index of a page, for each record: ``Entry`` of ``_native.c``
 
 
 class PageRecords(PackedRecords):
     """Records of one page, in the page's own bytes. Slices share the page."""
 
-    __slots__ = ("_body", "_compiled", "_first", "_index", "_stop")
+    __slots__ = ("_body", "_compiled", "_first", "_index", "_stop", "has_aggregates")
 
     def __init__(
         self,
@@ -24,11 +24,15 @@ class PageRecords(PackedRecords):
         index: bytes,
         between: tuple[int, int] | None = None,
         source: Source | None = None,
+        *,
+        has_aggregates: bool = False,
     ) -> None:
         """Create the sequence of all records in an index, or of those between two."""
         self._compiled, self._body, self._index = compiled, body, index
         self._first, self._stop = between or (0, len(index) // ENTRY_BYTES)
         self.source = source
+        # Whether the data of some records of the page begins like an aggregate.
+        self.has_aggregates: bool = has_aggregates
 
     @property
     def data_bytes(self) -> int:
@@ -53,6 +57,34 @@ class PageRecords(PackedRecords):
     def columns(self) -> Buffers:
         """Return the records as the buffers of Arrow. This copies them."""
         return Buffers(*self._compiled.columns(*self._part))
+
+    def opened(
+        self,
+        first: int,
+        prefix: bytes,
+        is_intact: Callable[[memoryview], bool],
+        most: tuple[int, int],
+    ) -> tuple[Self, int, set[str]]:
+        """Return records from ``first`` on, with user records in place of aggregates.
+
+        The data of aggregates begin with a prefix. The records are a copy. They end as
+        soon as there are at least as many records, or bytes of opened data, as ``most``
+        says. They also end before an aggregate that is not intact, or that only objects
+        can represent. Also return the index of this end, and the explicit hash keys of
+        the aggregates.
+        """
+        view = memoryview(self._body)
+        body, index, stop, hash_keys = self._compiled.open_aggregates(
+            self._body,
+            self._index,
+            self._first + first,
+            self._stop,
+            prefix,
+            *most,
+            lambda begin, end: is_intact(view[begin:end]),
+        )
+        records = type(self)(self._compiled, body, index, None, self.source)
+        return records, stop - self._first, hash_keys
 
     @property
     def _part(self) -> tuple[Body, bytes, int, int]:
@@ -87,4 +119,11 @@ class PageRecords(PackedRecords):
     def _between(self, start: int, stop: int) -> Self:
         first = self._first
         between = first + start, first + stop
-        return type(self)(self._compiled, self._body, self._index, between, self.source)
+        return type(self)(
+            self._compiled,
+            self._body,
+            self._index,
+            between,
+            self.source,
+            has_aggregates=self.has_aggregates,
+        )

@@ -101,9 +101,7 @@ def decode_page(body: Body) -> Page:
     try:
         if compiled is not None and is_map(body):
             index, has_aggregate, fields = compiled.read_page(body, MAGIC)
-            packed = PageRecords(compiled, body, index)
-            # Aggregates are opened as objects.
-            records = [*packed] if has_aggregate else packed
+            records = PageRecords(compiled, body, index, has_aggregates=has_aggregate)
             page = _page(records, msgspec.convert(fields, _Fields), body)
         else:
             answer = _decode(body)

@@ -23,6 +23,8 @@ from kinesumer.wire.aggregation import (
     open_in_steps,
     with_source,
 )
+from kinesumer.wire.cbor import compiled
+from tests.support.cbor import packed_records
 
 WHOLE = Source(
     Fence(ShardKey("arn:aws:kinesis:x:1:stream/s", "0"), 1), 0, HASH_KEYS - 1
@@ -30,14 +32,28 @@ WHOLE = Source(
 
 
 def open_records(records: Sequence[Record], source: Source) -> OpenedRecords:
-    """Return a page's records with all aggregates opened, as its steps do."""
+    """Return a page's records with all aggregates opened, as its steps do.
+
+    With the compiled decoder, objects and packed records are opened alike.
+    """
+    found = _opened(records, source)
+    times = [record.approximate_arrival_timestamp for record in records]
+    if compiled is not None and records and None not in times:
+        packed = _opened(packed_records(records), source)
+        for one, other in zip(packed, found, strict=True):
+            assert isinstance(one, int) or one == other
+        assert bool(packed.outside) == bool(found.outside)
+    return found
+
+
+def _opened(records: Sequence[Record], source: Source) -> OpenedRecords:
     as_read = with_source(records, source)
     if not has_aggregates(records):
         return as_read
     steps = [step.opened for step in open_in_steps(records, source)]
     return OpenedRecords(
         [record for step in steps for record in step.records],
-        as_read.last,
+        next(step.last for step in reversed(steps) if step.records or step.last),
         sum(step.outside for step in steps),
         [record for step in steps for record in step.unopened],
     )

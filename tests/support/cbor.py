@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from kinesumer.model.records import Record
 from kinesumer.wire.cbor import Milliseconds, compiled, encode
+from kinesumer.wire.page_records import PageRecords
+from kinesumer.wire.records import decode_page
 
 needs_compiled = pytest.mark.skipif(
     compiled is None, reason="the decoder wasn't compiled: no C compiler"
@@ -32,6 +36,23 @@ def record(number: int, data: bytes, **more: object) -> dict[str, object]:
 def page(records: list[Any], **more: object) -> bytes:
     rest = {"NextShardIterator": "AAA=", "MillisBehindLatest": 7, **more}
     return encode({"Records": records, **rest})
+
+
+def packed_records(records: Sequence[Record]) -> PageRecords:
+    """Return records as those of a page in CBOR. They have arrival times."""
+    rows = []
+    for each in records:
+        assert each.approximate_arrival_timestamp is not None
+        arrived = Milliseconds(round(1000 * each.approximate_arrival_timestamp))
+        row = record(0, each.data, ApproximateArrivalTimestamp=arrived)
+        row |= {
+            "SequenceNumber": each.sequence_number,
+            "PartitionKey": each.partition_key,
+        }
+        rows.append(row)
+    found = decode_page(page(rows)).records
+    assert isinstance(found, PageRecords)
+    return found
 
 
 def entry(**changes: Any) -> dict[str, Any]:

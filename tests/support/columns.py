@@ -7,17 +7,46 @@ from typing import overload
 
 from hypothesis import strategies as st
 
-from kinesumer.model.records import Buffers, Fence, PackedRecords, Record, Source
+from kinesumer.model.records import (
+    Buffers,
+    ColumnBuffers,
+    Fence,
+    PackedRecords,
+    Record,
+    Source,
+)
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 SOURCE = Source(Fence(ShardKey(ARN, "shardId-000000000000"), 3), 0, HASH_KEYS - 1)
 
 
-def offsets(parts: Sequence[bytes]) -> bytes:
-    """Return Arrow's offsets of values that follow each other."""
+def texts(values: Sequence[str | bytes | None]) -> ColumnBuffers:
+    """Return Arrow's buffers of texts, or of bytes."""
+    parts = [v.encode() if isinstance(v, str) else v or b"" for v in values]
     ends = [sum(map(len, parts[:stop])) for stop in range(len(parts) + 1)]
-    return b"".join(end.to_bytes(4, "little") for end in ends)
+    offsets = b"".join(end.to_bytes(4, "little") for end in ends)
+    return column(values, offsets, b"".join(parts))
+
+
+def numbers(values: Sequence[int | None]) -> ColumnBuffers:
+    """Return Arrow's buffers of numbers. What a missing one has doesn't matter."""
+    parts = [-1 if value is None else value for value in values]
+    return column(values, b"".join(n.to_bytes(8, "little", signed=True) for n in parts))
+
+
+def column(values: Sequence[object], *buffers: bytes) -> ColumnBuffers:
+    """Return the buffers of a column, with the one that tells which values it has."""
+    missing = values.count(None)
+    if missing and missing == len(values):
+        return None
+    bits = sum(1 << at for at, value in enumerate(values) if value is not None)
+    has_value = bits.to_bytes((len(values) + 7) // 8, "little")
+    return (has_value if missing else None, *buffers)
+
+
+def arrival_micros(record: Record) -> int:
+    return round((record.approximate_arrival_timestamp or 0) * 1e6)
 
 
 class ListedRecords(PackedRecords):
@@ -41,6 +70,7 @@ class ListedRecords(PackedRecords):
                     r.sequence_number,
                     b"",
                     approximate_arrival_timestamp=r.approximate_arrival_timestamp,
+                    sub_sequence_number=r.sub_sequence_number,
                     source=r.source,
                 )
                 for r in self._records
@@ -52,19 +82,14 @@ class ListedRecords(PackedRecords):
         return ListedRecords(left)
 
     def columns(self) -> Buffers:
-        numbers = [record.sequence_number.encode() for record in self._records]
-        keys = [(record.partition_key or "").encode() for record in self._records]
-        data = [record.data for record in self._records]
-        has_keys = all(record.partition_key is not None for record in self._records)
-        times = [r.approximate_arrival_timestamp or 0 for r in self._records]
+        records = self._records
         return Buffers(
-            offsets(numbers),
-            b"".join(numbers),
-            offsets(keys) if has_keys else b"",
-            b"".join(keys),
-            offsets(data),
-            b"".join(data),
-            b"".join(round(time * 1e6).to_bytes(8, "little") for time in times),
+            texts([record.sequence_number for record in records]),
+            texts([record.partition_key for record in records]),
+            texts([record.data for record in records]),
+            texts([record.explicit_hash_key for record in records]),
+            numbers([arrival_micros(record) for record in records]),
+            numbers([record.sub_sequence_number for record in records]),
         )
 
     def __len__(self) -> int:
@@ -95,6 +120,7 @@ def pages(draw: st.DrawFn) -> list[Record]:
             draw(st.binary(max_size=5)),
             draw(keys),
             draw(st.integers(0, 2**41)) / 1000,
+            sub_sequence_number=draw(st.none() | st.integers(0, 9)),
             source=SOURCE,
         )
         for number in range(count)

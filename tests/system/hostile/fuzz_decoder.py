@@ -86,6 +86,9 @@ def page(count: int, *, key: bool = True, **fields: object) -> bytes:
 def corpus() -> list[bytes]:
     """Return the inputs from which others are made."""
     child = {"ShardId": "s", "ParentShards": ["p"], "HashKeyRange": {"Start": "0"}}
+    one = b"\x1a\x05\x08\x00\x1a\x01x"
+    user = b"\x1a\x0e\x10\x00\x08\x80\x00\x1a\x02xy\x21" + bytes(8)
+    message = b"\x0a\x01k\x12\x027!\x12\x0212" + (user + one) * 30 + b"\x25" + bytes(4)
     plain = {"a": [1, -2, None, True, b"x", Milliseconds(5)], "b": {"c": "d"}}
     return [
         page(0),
@@ -93,6 +96,8 @@ def corpus() -> list[bytes]:
         page(3),
         page(80),
         page(2, key=False),
+        page(2, Data=b"xx" + message + bytes(16)),
+        page(1, Data=b"xx" + one + b"\x0a\x02\xc3\xbc\x12\x27" + b"3" * 39 + bytes(16)),
         b"\x81" * 13,
         page(2, EncryptionType="KMS"),
         encode({"Records": [], "ChildShards": [child]}),
@@ -143,7 +148,7 @@ def check(native: Any, body: bytes) -> None:
     page = body, index, 0, len(index) // ENTRY_BYTES
     data = [fields[1] for fields in native.iterate(*page, as_tuple, None)]
     assert has_prefix == any(each.startswith(b"xx") for each in data)
-    assert native.columns(*page)[5] == b"".join(data)
+    assert native.columns(*page)[2][2] == b"".join(data)
     assert native.data_bytes(*page) == len(b"".join(data))
     for has_data in (True, False):
         copied = native.copy(*page, has_data)
@@ -151,6 +156,12 @@ def check(native: Any, body: bytes) -> None:
         assert [fields[1] for fields in again] == (
             data if has_data else [b""] * len(data)
         )
+    limits = 50, MAX_BYTES, lambda begin, end: (end - begin) % 7
+    part, users, stop, _ = native.open_aggregates(*page, b"xx", *limits)
+    assert stop <= page[3]
+    opened = part, users, 0, len(users) // ENTRY_BYTES
+    parts = [fields[1] for fields in native.iterate(*opened, as_tuple, None)]
+    assert native.columns(*opened)[2][2] == b"".join(parts)
     if index:  # an index of another page
         rows_of(partial(list, native.iterate(body[:-9], *page[1:], as_tuple, None)))
 

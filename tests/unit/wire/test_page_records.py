@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesumer.model.records import Record, memory_size
+from kinesumer.wire.aggregation import open_in_steps
 from kinesumer.wire.cbor import compiled
 from kinesumer.wire.page_records import PageRecords
-from tests.support.cbor import needs_compiled, page, record
+from tests.support.aggregates import User, frame, kinesis_record, message, open_records
+from tests.support.cbor import needs_compiled, packed_records, page, record
 from tests.support.columns import SOURCE, ListedRecords
 
 pytestmark = needs_compiled
@@ -26,8 +28,27 @@ def packed(body: bytes) -> PageRecords:
     return PageRecords(compiled, body, index, source=SOURCE)
 
 
+users = st.builds(
+    User, st.text(max_size=3), st.none() | st.integers(0, 99), st.binary(max_size=9)
+)
+kinesis_data = st.binary(max_size=300) | st.lists(users, min_size=1, max_size=4).map(
+    lambda put: frame(message(put))
+)
+
+
 @st.composite
-def pages(draw: st.DrawFn) -> tuple[PageRecords, list[Record]]:
+def opened_pages(draw: st.DrawFn) -> tuple[PageRecords, list[Record]]:
+    """Draw the user records of a page, and their objects."""
+    given = draw(st.lists(kinesis_data, min_size=1, max_size=4))
+    records = [kinesis_record(data, str(at)) for at, data in enumerate(given)]
+    steps = [*open_in_steps(packed_records(records), SOURCE)]
+    found = steps[0].opened.records
+    assert isinstance(found, PageRecords)
+    return found, [*open_records(records, SOURCE).records]
+
+
+@st.composite
+def plain_pages(draw: st.DrawFn) -> tuple[PageRecords, list[Record]]:
     """Draw a page, and the objects of its records."""
     given, expected = [], []
     for number in range(draw(st.integers(1, 6))):
@@ -44,12 +65,17 @@ def pages(draw: st.DrawFn) -> tuple[PageRecords, list[Record]]:
     return packed(page(given)), expected
 
 
+def pages() -> st.SearchStrategy[tuple[PageRecords, list[Record]]]:
+    """Draw records in one page, and their objects."""
+    return plain_pages() | opened_pages()
+
+
 @given(pages(), st.data())
 def test_they_are_a_sequence_of_the_records(
     drawn: tuple[PageRecords, list[Record]], data: st.DataObject
 ) -> None:
     found, expected = drawn
-    part = slice(data.draw(st.integers(0, 6)), data.draw(st.integers(0, 6)))
+    part = slice(data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9)))
     assert found == expected
     assert found != expected[1:]
     assert repr(found) == repr(expected)

@@ -210,19 +210,11 @@ def test_records_of_a_page_in_cbor_are_packed() -> None:
     assert records[0].source is SOURCE
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        pytest.param(b'{"Records":[],"MillisBehindLatest":1}', id="json"),
-        pytest.param(
-            page([record(1, aggregate([Entry(b"a", "k")] * 2))]),
-            id="aggregate",
-            marks=needs_compiled,
-        ),
-    ],
-)
-def test_records_of_other_pages_are_objects(body: bytes) -> None:
-    assert isinstance(decode_page(body).records, list)
+@needs_compiled
+def test_a_page_knows_whether_it_has_aggregates() -> None:
+    records = decode_page(page([record(1, aggregate([Entry(b"a", "k")] * 2))])).records
+    assert has_aggregates(records)
+    assert has_aggregates(records[:1])
 
 
 # --- listed shards --------------------------------------------------------------------
