@@ -4,9 +4,10 @@
 
 NAME is kinesumer, kinesumer-json, kinesumer-columns, fan-out, fan-out-columns,
 receive-only, go-sdk, aioboto3, async-kinesis or kcl-rs. kinesumer-json does not use the
-compiled decoder, and fan-out is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS is the server to read
-from. Prints records per CPU second of the consumer's process, without its start. go-sdk
-needs Go, and the last three need their own environment: see ``benchmarks.consume``.
+compiled decoder, and fan-out is kinesumer with subscriptions. AWS_ENDPOINT_URL_KINESIS
+is the server to read from. Prints records per CPU second of the consumer's process,
+without its start. go-sdk needs Go, and the last three need their own environment: see
+``benchmarks.consume``.
 """
 
 from __future__ import annotations

@@ -544,7 +544,8 @@ static int append_entries(Reader *r, const Head *head, void *into) {
     return 0;
 }
 
-static PyObject *index_of(Reader r, const Slice *prefix) {
+static PyObject *index_of(const Py_buffer *page, const Slice *prefix) {
+    Reader r = {page->buf, (const uint8_t *)page->buf + page->len, 0};
     Index index = {.body = r.next, .prefix = *prefix};
     PyObject *fields = NULL, *entries = NULL, *result = NULL;
     index.entries.bytes = PyBytes_FromStringAndSize(NULL, 64 * sizeof(Entry));
@@ -567,11 +568,12 @@ static int has_arguments(Py_ssize_t count, Py_ssize_t expected, const char *name
     return count == expected;
 }
 
-static PyObject *read_page(PyObject *self, PyObject *const *given, Py_ssize_t count) {
-    (void)self;
+/* Call a reader of pages, with the body and a prefix. */
+static PyObject *read_with(PyObject *const *given, Py_ssize_t count, const char *name,
+                           PyObject *(*read)(const Py_buffer *, const Slice *)) {
     Py_buffer view, wanted;
     PyObject *result = NULL;
-    if (!has_arguments(count, 2, "read_page") ||
+    if (!has_arguments(count, 2, name) ||
         PyObject_GetBuffer(given[0], &view, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
@@ -579,14 +581,394 @@ static PyObject *read_page(PyObject *self, PyObject *const *given, Py_ssize_t co
         if (view.len > INT32_MAX) {
             fail("a page of over 2 GiB");
         } else {
-            Reader r = {view.buf, (const uint8_t *)view.buf + view.len, 0};
             Slice prefix = {wanted.buf, wanted.len};
-            result = index_of(r, &prefix);
+            result = read(&view, &prefix);
         }
         PyBuffer_Release(&wanted);
     }
     PyBuffer_Release(&view);
     return result;
+}
+
+static PyObject *read_page(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    (void)self;
+    return read_with(given, count, "read_page", index_of);
+}
+
+/* --- JSON ---------------------------------------------------------------------------- */
+
+/* Events of subscriptions, and pages of services that don't know CBOR. What is unusual
+ * is refused, and then msgspec reads the page. */
+
+#define EXACT_MICROS ((uint64_t)1 << 53) /* so many are exact as a float */
+#define BASE64 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+typedef struct {
+    Reader r;
+    Buffer body; /* the strings of the records; it has the capacity of the input */
+    Buffer entries;
+    Slice prefix;
+    int has_prefix;
+    uint8_t values[256]; /* of the digits of Base64; 128 for other bytes */
+} Json;
+
+/* Return the next byte that is no space, or 0 at the end. */
+static int peek(Reader *r) {
+    while (r->next < r->end && (*r->next == ' ' || *r->next == '\n' ||
+                                *r->next == '\r' || *r->next == '\t')) {
+        r->next++;
+    }
+    return r->next < r->end ? *r->next : 0;
+}
+
+static int expect(Reader *r, int byte) {
+    if (peek(r) != byte || r->next == r->end) {
+        return fail("unusual JSON");
+    }
+    r->next++;
+    return 0;
+}
+
+/* Read a string. Its escapes are left, and end it if they are of a quote. */
+static int read_quoted(Reader *r, Slice *found) {
+    if (expect(r, '"') < 0) {
+        return -1;
+    }
+    const uint8_t *end = memchr(r->next, '"', r->end - r->next);
+    if (end == NULL) {
+        return fail("the end is missing");
+    }
+    *found = (Slice){r->next, end - r->next};
+    r->next = end + 1;
+    return 0;
+}
+
+/* Read a string, and return whether it has escapes, or -1. */
+static int read_string(Reader *r, Slice *found) {
+    if (read_quoted(r, found) < 0) {
+        return -1;
+    }
+    if (memchr(found->text, '\\', found->size) == NULL) {
+        return 0;
+    }
+    for (const uint8_t *at = found->text; at < r->end; at++) {
+        if (*at == '"') {
+            found->size = at - found->text;
+            r->next = at + 1;
+            return 1;
+        }
+        if (*at == '\\' && ++at == r->end) {
+            break;
+        }
+    }
+    return fail("the end is missing");
+}
+
+/* Move behind a value, which is not checked. */
+static int skip_value(Reader *r) {
+    int depth = 0;
+    Slice text;
+    for (;;) {
+        int byte = peek(r);
+        if (byte == '"') {
+            if (read_string(r, &text) < 0) {
+                return -1;
+            }
+            byte = 0; /* it ends the value, or does not matter */
+        } else if (r->next == r->end) {
+            return fail("the end is missing");
+        } else if (depth == 0 && (byte == ',' || byte == '}' || byte == ']')) {
+            return 0;
+        } else {
+            r->next++;
+        }
+        depth += (byte == '{' || byte == '[') - (byte == '}' || byte == ']');
+    }
+}
+
+/* Return the number of four hexadecimal digits, or -1. */
+static int read_code(const Slice *from, Py_ssize_t at) {
+    int code = 0;
+    for (Py_ssize_t i = at; i < at + 4; i++) {
+        int byte = i < from->size ? from->text[i] : 0, low = byte | 32;
+        if (byte >= '0' && byte <= '9') {
+            code = 16 * code + byte - '0';
+        } else if (low >= 'a' && low <= 'f') {
+            code = 16 * code + low - 'a' + 10;
+        } else {
+            return fail("an unusual escape");
+        }
+    }
+    return code;
+}
+
+static int append_utf8(Buffer *buffer, int code) {
+    uint8_t bytes[4];
+    int size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = size - 1; i > 0; i--) {
+        bytes[i] = 0x80 | (code & 63);
+        code >>= 6;
+    }
+    bytes[0] = (uint8_t)(size == 1 ? code : (0xf00 >> size & 0xff) | code);
+    return append(buffer, bytes, size);
+}
+
+/* Append a string without its escapes. */
+static int append_unescaped(Buffer *buffer, const Slice *from) {
+    static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
+    Py_ssize_t at = 0;
+    while (at < from->size) {
+        const uint8_t *text = from->text + at;
+        if (*text != '\\') {
+            at++;
+            if (append(buffer, text, 1) < 0) {
+                return -1;
+            }
+            continue;
+        }
+        const char *known = at + 1 < from->size ? memchr(escapes, text[1], 8) : NULL;
+        if (known != NULL) {
+            at += 2;
+            if (append(buffer, meant + (known - escapes), 1) < 0) {
+                return -1;
+            }
+            continue;
+        }
+        if (at + 1 >= from->size || text[1] != 'u') {
+            return fail("an unusual escape");
+        }
+        int code = read_code(from, at + 2);
+        at += 6;
+        if (code >= 0xd800 && code < 0xdc00 && at + 1 < from->size &&
+            from->text[at] == '\\' && from->text[at + 1] == 'u') {
+            int low = read_code(from, at + 2);
+            at += 6;
+            code = low < 0xdc00 ? -1 : 0x10000 + ((code - 0xd800) << 10) + low - 0xdc00;
+            code = low > 0xdfff ? -1 : code;
+        }
+        if (code < 0 || (code >= 0xd800 && code < 0xe000)) {
+            return PyErr_Occurred() ? -1 : fail("an unusual escape");
+        }
+        if (append_utf8(buffer, code) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Append the bytes that a string is the Base64 of. */
+static int append_base64(Json *json, const Slice *from) {
+    Py_ssize_t size = from->size, most = size / 4 * 3;
+    const uint8_t *text = from->text, *values = json->values;
+    if (size % 4 || PyBytes_GET_SIZE(json->body.bytes) - json->body.size < most) {
+        return fail("unusual Base64");
+    }
+    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(json->body.bytes) + json->body.size;
+    int padding = size && text[size - 1] == '=' ? 1 + (text[size - 2] == '=') : 0;
+    uint8_t all = 0;
+    for (const uint8_t *end = text + size - (padding ? 4 : 0); text < end; text += 4) {
+        uint8_t a = values[text[0]], b = values[text[1]];
+        uint8_t c = values[text[2]], d = values[text[3]];
+        all |= a | b | c | d;
+        *to++ = (uint8_t)(a << 2 | b >> 4);
+        *to++ = (uint8_t)(b << 4 | c >> 2);
+        *to++ = (uint8_t)(c << 6 | d);
+    }
+    if (padding) {
+        uint8_t a = values[text[0]], b = values[text[1]];
+        uint8_t c = padding == 2 ? 0 : values[text[2]];
+        int has_more_bits = padding == 2 ? b & 15 : c & 3;
+        all |= a | b | c | (has_more_bits ? 128 : 0);
+        *to++ = (uint8_t)(a << 2 | b >> 4);
+        if (padding == 1) {
+            *to++ = (uint8_t)(b << 4 | c >> 2);
+        }
+    }
+    json->body.size += most - padding;
+    return all & 0xc0 ? fail("unusual Base64") : 0;
+}
+
+/* Read a time in seconds, which must be whole microseconds. */
+static int read_seconds(Reader *r, int64_t *micros) {
+    uint64_t number = 0;
+    int digits = 0, is_fraction = 0, scale = 6;
+    for (peek(r); r->next < r->end; r->next++) {
+        int byte = *r->next;
+        if (byte >= '0' && byte <= '9' && digits < 18) {
+            number = 10 * number + (uint64_t)(byte - '0');
+            digits++;
+            scale -= is_fraction;
+        } else if (byte == '.' && digits && !is_fraction) {
+            is_fraction = 1;
+        } else {
+            break;
+        }
+    }
+    if (r->next < r->end && (*r->next == 'E' || *r->next == 'e')) {
+        int exponent = 0;
+        for (r->next++; r->next < r->end && *r->next >= '0' && *r->next <= '9';) {
+            exponent = 10 * exponent + *r->next++ - '0';
+            if (exponent > 18) {
+                return fail("an unusual time");
+            }
+        }
+        scale += exponent;
+    }
+    for (; scale > 0 && number < EXACT_MICROS; scale--) {
+        number *= 10;
+    }
+    for (; scale < 0 && number % 10 == 0; scale++) {
+        number /= 10;
+    }
+    if (!digits || scale || number >= EXACT_MICROS) {
+        return fail("an unusual time");
+    }
+    *micros = (int64_t)number;
+    return 0;
+}
+
+/* Append a string of a record. */
+static int append_string(Json *json, int part, Entry *entry) {
+    Slice text;
+    int failed, has_escapes = 0;
+    Py_ssize_t begin = json->body.size;
+    if (part == DATA) {
+        failed = read_quoted(&json->r, &text) || append_base64(json, &text);
+    } else if ((has_escapes = read_string(&json->r, &text)) > 0) {
+        failed = append_unescaped(&json->body, &text);
+    } else {
+        failed = has_escapes || append(&json->body, text.text, text.size);
+    }
+    if (failed) {
+        return -1;
+    }
+    const uint8_t *body = (const uint8_t *)PyBytes_AS_STRING(json->body.bytes);
+    text = (Slice){body + begin, json->body.size - begin};
+    place(entry, part, &text, body);
+    if (part == DATA) {
+        json->has_prefix |= begins_with(&text, &json->prefix);
+        return 0;
+    }
+    return check_utf8(&text);
+}
+
+static int read_json_record(Json *json) {
+    Reader *r = &json->r;
+    Entry entry = {.sub_number = WHOLE};
+    int fields = 0, byte = '{';
+    entry.size[PARTITION_KEY] = entry.size[HASH_KEY] = MISSING;
+    do {
+        Slice key;
+        int field = 0, failed;
+        if (expect(r, byte) || read_quoted(r, &key) || expect(r, ':')) {
+            return -1;
+        }
+        if (is_name(&key, "SequenceNumber")) {
+            field = 1;
+            failed = append_string(json, SEQUENCE_NUMBER, &entry);
+        } else if (is_name(&key, "PartitionKey") && peek(r) == '"') { /* not null */
+            field = 2;
+            failed = append_string(json, PARTITION_KEY, &entry);
+        } else if (is_name(&key, "Data")) {
+            field = 4;
+            failed = append_string(json, DATA, &entry);
+        } else if (is_name(&key, "ApproximateArrivalTimestamp")) {
+            field = 8;
+            failed = read_seconds(r, &entry.micros);
+        } else {
+            failed = skip_value(r);
+        }
+        if (failed) {
+            return -1;
+        }
+        if (fields & field) {
+            return fail("a field that comes twice");
+        }
+        fields |= field;
+        byte = ',';
+    } while (peek(r) == ',');
+    if ((fields | 2) != 15) {
+        return fail("a missing field");
+    }
+    return expect(r, '}') || append(&json->entries, &entry, sizeof(entry)) ? -1 : 0;
+}
+
+/* Read the records, and find their array in the input. */
+static int read_json_records(Json *json, Slice *array) {
+    Reader *r = &json->r;
+    Slice key;
+    for (int byte = '{';; byte = ',') {
+        if (expect(r, byte) || read_quoted(r, &key) || expect(r, ':')) {
+            return -1;
+        }
+        if (is_name(&key, "Records")) {
+            break;
+        }
+        if (skip_value(r) < 0) {
+            return -1;
+        }
+    }
+    if (expect(r, '[') < 0) {
+        return -1;
+    }
+    array->text = r->next - 1;
+    if (peek(r) != ']') {
+        do {
+            if (read_json_record(json) < 0) {
+                return -1;
+            }
+        } while (peek(r) == ',' && r->next++);
+    }
+    if (expect(r, ']') < 0) {
+        return -1;
+    }
+    array->size = r->next - array->text;
+    return 0;
+}
+
+/* Return a page without its records. */
+static PyObject *without_array(const Py_buffer *page, const Slice *array) {
+    const uint8_t *begin = page->buf;
+    Py_ssize_t before = array->text - begin, after = page->len - before - array->size;
+    PyObject *rest = PyBytes_FromStringAndSize(NULL, before + 2 + after);
+    if (rest != NULL) {
+        char *to = PyBytes_AS_STRING(rest);
+        memcpy(to, begin, before);
+        memcpy(to + before, "[]", 2);
+        memcpy(to + before + 2, array->text + array->size, after);
+    }
+    return rest;
+}
+
+static PyObject *json_index_of(const Py_buffer *page, const Slice *prefix) {
+    Json json = {.r = {page->buf, (const uint8_t *)page->buf + page->len, 0},
+                 .prefix = *prefix};
+    Slice array;
+    PyObject *rest = NULL, *body = NULL, *entries = NULL, *result = NULL;
+    memset(json.values, 128, sizeof(json.values));
+    for (int i = 0; i < 64; i++) {
+        json.values[(uint8_t)BASE64[i]] = (uint8_t)i;
+    }
+    json.body.bytes = PyBytes_FromStringAndSize(NULL, page->len);
+    json.entries.bytes = PyBytes_FromStringAndSize(NULL, 64 * sizeof(Entry));
+    if (json.body.bytes != NULL && json.entries.bytes != NULL &&
+        read_json_records(&json, &array) == 0 &&
+        (rest = without_array(page, &array)) != NULL &&
+        (body = cut(&json.body)) != NULL && (entries = cut(&json.entries)) != NULL) {
+        PyObject *has_prefix = json.has_prefix ? Py_True : Py_False;
+        result = Py_BuildValue("OOOO", body, entries, has_prefix, rest);
+    }
+    Py_XDECREF(json.body.bytes);
+    Py_XDECREF(json.entries.bytes);
+    Py_XDECREF(rest);
+    Py_XDECREF(body);
+    Py_XDECREF(entries);
+    return result;
+}
+
+static PyObject *read_json(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    (void)self;
+    return read_with(given, count, "read_json", json_index_of);
 }
 
 static PyObject *data_bytes(PyObject *self, PyObject *const *given, Py_ssize_t count) {
@@ -1229,6 +1611,11 @@ static PyMethodDef functions[] = {
      "Return an index of a page's records, whether the data of at least one begins with\n"
      "a prefix, and a dictionary of the page's other fields. Other fields of records\n"
      "are left out. Raise ValueError if a record is unusual."},
+    {"read_json", FAST(read_json),
+     "read_json(body, prefix, /)\n--\n\n"
+     "Return the strings of a page's records and their index, whether the data of at\n"
+     "least one begins with a prefix, and the page without its records. Raise\n"
+     "ValueError if a record is unusual."},
     {"data_bytes", FAST(data_bytes),
      "data_bytes(body, index, first, stop, /)\n--\n\n"
      "Return the size of the data of some records of a page."},

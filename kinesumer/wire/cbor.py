@@ -17,6 +17,7 @@ from kinesumer.model.records import ColumnBuffers, Record
 # The content type in which AWS's SDK for Java calls Kinesis.
 CONTENT_TYPE = "application/x-amz-cbor-1.1"
 Body = bytes | bytearray
+Buffer = bytes | bytearray | memoryview
 
 
 # The major types: the first three bits of an item.
@@ -85,6 +86,15 @@ class Compiled(Protocol):
         """Return an index of a page's records, and the page's other fields.
 
         Also return whether the data of at least one record begins with the prefix.
+        """
+        ...
+
+    def read_json(
+        self, body: Buffer, prefix: bytes, /
+    ) -> tuple[bytes, bytes, bool, bytes]:
+        """Return another body, an index, and the page in JSON without its records.
+
+        Before the last one, return whether the data of a record begins with the prefix.
         """
         ...
 

@@ -16,12 +16,12 @@ import msgspec
 
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
-from kinesumer.wire.cbor import new_body
+from kinesumer.wire.cbor import Buffer, new_body
 from kinesumer.wire.records import (
     UNDECODED,
-    Buffer,
     ChildShard,
     check_records,
+    decode_json,
     read_child,
 )
 
@@ -158,7 +158,6 @@ class _Event(msgspec.Struct, rename="pascal"):
     child_shards: list[ChildShard] | None = None
 
 
-_decode_event = msgspec.json.Decoder(_Event).decode
 _CALL = "SubscribeToShard"
 
 
@@ -170,15 +169,15 @@ def decode_event(payload: Buffer) -> Page:
     payload isn't an event of Kinesis.
     """
     try:
-        event = _decode_event(payload)
+        records, event = decode_json(payload, _Event)
     except UNDECODED as error:
         raise _corrupt(f"its payload is not an event ({error})") from error
-    check_records(event.records, payload, _CALL)
+    check_records(records, payload, _CALL)
     continuation = event.continuation_sequence_number
     children = event.child_shards or ()
     # A closed shard's last event names the children in place of a continuation.
     return Page(
-        event.records,
+        records,
         None if children else continuation or None,
         event.millis_behind_latest,
         tuple(read_child(child, payload, _CALL) for child in children),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from contextlib import suppress
+from typing import Annotated, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -11,14 +12,14 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.records import Page, Record
 from kinesumer.model.streams import HASH_KEYS, Shard
 from kinesumer.wire.aggregation import MAGIC
-from kinesumer.wire.cbor import compiled, is_map
+from kinesumer.wire.cbor import Buffer, compiled, is_map
 from kinesumer.wire.fields import is_sequence_number
 from kinesumer.wire.page_records import PageRecords
 
+A = TypeVar("A", bound="WithRecords")
 HashKey = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,39}\Z")]
 
 Body = bytes | bytearray  # the body of a response
-Buffer = bytes | bytearray | memoryview
 # The bytes that a record has at least in an answer, without its data.
 JSON_RECORD_BYTES, CBOR_RECORD_BYTES = 150, 136
 
@@ -77,6 +78,12 @@ class _Fields(msgspec.Struct, rename="pascal", kw_only=True):
     child_shards: list[ChildShard] | None = None
 
 
+class WithRecords(Protocol):
+    """An answer or event that has records."""
+
+    records: list[Record]
+
+
 class _Answer(_Fields, rename="pascal", kw_only=True):
     records: list[Record]
 
@@ -86,7 +93,6 @@ class _IteratorAnswer(msgspec.Struct, rename="pascal"):
 
 
 _CALL = "GetRecords"
-_decode = msgspec.json.Decoder(_Answer).decode
 _decode_iterator = msgspec.json.Decoder(_IteratorAnswer).decode
 # The errors of a body that does not have the expected form. ValueError is that of CBOR.
 UNDECODED = (msgspec.DecodeError, ValueError, RecursionError)
@@ -98,18 +104,35 @@ def decode_page(body: Body) -> Page:
     Raise SourceUnavailableError if the body isn't a complete response of Kinesis. The
     same read can be retried.
     """
+    records: Sequence[Record]
     try:
         if compiled is not None and is_map(body):
             index, has_aggregate, fields = compiled.read_page(body, MAGIC)
             records = PageRecords(compiled, body, index, has_aggregates=has_aggregate)
             page = _page(records, msgspec.convert(fields, _Fields), body)
         else:
-            answer = _decode(body)
-            page = _page(answer.records, answer, body)
+            records, answer = decode_json(body, _Answer)
+            page = _page(records, answer, body)
     except UNDECODED as fault:
         _refuse(body, _CALL, str(fault), fault)
     check_records(page.records, body, _CALL)
     return page
+
+
+def decode_json(body: Buffer, type_: type[A]) -> tuple[Sequence[Record], A]:
+    """Return the records of a page in JSON, and its other fields.
+
+    Raise an error that is in UNDECODED if the page is not one of the type.
+    """
+    if compiled is not None:
+        with suppress(ValueError):  # msgspec reads what is unusual
+            data, index, has_some, rest = compiled.read_json(body, MAGIC)
+            answer = msgspec.json.decode(rest, type=type_)
+            if not answer.records:  # else they come twice
+                packed = PageRecords(compiled, data, index, has_aggregates=has_some)
+                return packed, answer
+    answer = msgspec.json.decode(body, type=type_)
+    return answer.records, answer
 
 
 def _page(records: Sequence[Record], fields: _Fields, body: Body) -> Page:

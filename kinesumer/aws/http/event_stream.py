@@ -17,8 +17,8 @@ from kinesumer.aws.http.connection import (
 from kinesumer.aws.http.pool import Address, Connector
 from kinesumer.errors import SourceUnavailableError
 from kinesumer.runtime.tasks import Countdown, timeout
+from kinesumer.wire.cbor import Buffer
 from kinesumer.wire.event_stream import Frame, FrameReader
-from kinesumer.wire.records import Buffer
 
 # AWS sends an event every few seconds, even if there are no records. Chosen: after this
 # time, several events are missing.
