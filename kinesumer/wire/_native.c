@@ -853,6 +853,7 @@ static int append_string(Json *json, int part, Entry *entry) {
 }
 
 static int read_json_record(Json *json) {
+    const Slice reserved = {(const uint8_t *)"-", 1}; /* for fields that nobody sends */
     Reader *r = &json->r;
     Entry entry = {.sub_number = WHOLE};
     int fields = 0, byte = '{';
@@ -875,6 +876,8 @@ static int read_json_record(Json *json) {
         } else if (is_name(&key, "ApproximateArrivalTimestamp")) {
             field = 8;
             failed = read_seconds(r, &entry.micros);
+        } else if (memchr(key.text, '\\', key.size) || begins_with(&key, &reserved)) {
+            return fail("an unusual name");
         } else {
             failed = skip_value(r);
         }
@@ -893,25 +896,11 @@ static int read_json_record(Json *json) {
     return expect(r, '}') || append(&json->entries, &entry, sizeof(entry)) ? -1 : 0;
 }
 
-/* Read the records, and find their array in the input. */
-static int read_json_records(Json *json, Slice *array) {
+static int read_json_records(Json *json) {
     Reader *r = &json->r;
-    Slice key;
-    for (int byte = '{';; byte = ',') {
-        if (expect(r, byte) || read_quoted(r, &key) || expect(r, ':')) {
-            return -1;
-        }
-        if (is_name(&key, "Records")) {
-            break;
-        }
-        if (skip_value(r) < 0) {
-            return -1;
-        }
-    }
     if (expect(r, '[') < 0) {
         return -1;
     }
-    array->text = r->next - 1;
     if (peek(r) != ']') {
         do {
             if (read_json_record(json) < 0) {
@@ -919,11 +908,34 @@ static int read_json_records(Json *json, Slice *array) {
             }
         } while (peek(r) == ',' && r->next++);
     }
-    if (expect(r, ']') < 0) {
-        return -1;
-    }
-    array->size = r->next - array->text;
-    return 0;
+    return expect(r, ']');
+}
+
+/* Read the records, and find their array in the input. The rest is not checked. */
+static int read_json_page(Json *json, Slice *array) {
+    Reader *r = &json->r;
+    Slice key;
+    int byte = '{', failed;
+    array->text = NULL;
+    do {
+        if (expect(r, byte) || read_quoted(r, &key) || expect(r, ':')) {
+            return -1;
+        }
+        if (!is_name(&key, "Records")) {
+            failed = skip_value(r);
+        } else if (array->text != NULL) {
+            failed = fail("a name that comes twice");
+        } else {
+            array->text = r->next;
+            failed = read_json_records(json);
+            array->size = r->next - array->text;
+        }
+        if (failed) {
+            return -1;
+        }
+        byte = ',';
+    } while (peek(r) == ',');
+    return array->text == NULL ? fail("no records") : 0;
 }
 
 /* Return a page without its records. */
@@ -952,7 +964,7 @@ static PyObject *json_index_of(const Py_buffer *page, const Slice *prefix) {
     json.body.bytes = PyBytes_FromStringAndSize(NULL, page->len);
     json.entries.bytes = PyBytes_FromStringAndSize(NULL, 64 * sizeof(Entry));
     if (json.body.bytes != NULL && json.entries.bytes != NULL &&
-        read_json_records(&json, &array) == 0 &&
+        read_json_page(&json, &array) == 0 &&
         (rest = without_array(page, &array)) != NULL &&
         (body = cut(&json.body)) != NULL && (entries = cut(&json.entries)) != NULL) {
         PyObject *has_prefix = json.has_prefix ? Py_True : Py_False;

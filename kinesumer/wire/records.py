@@ -128,9 +128,8 @@ def decode_json(body: Buffer, type_: type[A]) -> tuple[Sequence[Record], A]:
         with suppress(ValueError):  # msgspec reads what is unusual
             data, index, has_some, rest = compiled.read_json(body, MAGIC)
             answer = msgspec.json.decode(rest, type=type_)
-            if not answer.records:  # else they come twice
-                packed = PageRecords(compiled, data, index, has_aggregates=has_some)
-                return packed, answer
+            packed = PageRecords(compiled, data, index, has_aggregates=has_some)
+            return packed, answer
     answer = msgspec.json.decode(body, type=type_)
     return answer.records, answer
 

@@ -45,10 +45,10 @@ def packed_records(records: Sequence[Record]) -> PageRecords:
         assert each.approximate_arrival_timestamp is not None
         arrived = Milliseconds(round(1000 * each.approximate_arrival_timestamp))
         row = record(0, each.data, ApproximateArrivalTimestamp=arrived)
-        row |= {
-            "SequenceNumber": each.sequence_number,
-            "PartitionKey": each.partition_key,
-        }
+        row["SequenceNumber"] = each.sequence_number
+        row["PartitionKey"] = each.partition_key
+        if each.partition_key is None:
+            del row["PartitionKey"]
         rows.append(row)
     found = decode_page(page(rows)).records
     assert isinstance(found, PageRecords)

@@ -83,6 +83,16 @@ def page(count: int, *, key: bool = True, **fields: object) -> bytes:
     return encode(answer)
 
 
+def json_page(time: str) -> bytes:
+    """Return an answer in JSON, as services without CBOR send it."""
+    record = (
+        r'{"Data":"eHh4","PartitionKey":"\u00fc\ud83d\ude00\n","SequenceNumber":"49",'
+        f'"ApproximateArrivalTimestamp":{time},"Other":[{{"a":"\\\\"}},5]}}'
+    )
+    records = f"[{record}, {record.replace('eHh4', 'eHh4eHg=')}]"
+    return f'{{"Behind":{{}}, "Records":{records},"Next":"AAA"}}'.encode()
+
+
 def corpus() -> list[bytes]:
     """Return the inputs from which others are made."""
     child = {"ShardId": "s", "ParentShards": ["p"], "HashKeyRange": {"Start": "0"}}
@@ -103,6 +113,7 @@ def corpus() -> list[bytes]:
         encode({"Records": [], "ChildShards": [child]}),
         encode(plain),
         b"\xbf\x67Records\x9f\xff\xff",
+        *map(json_page, ("1732000000.123", "1.732E9", " 1e0")),
     ]
 
 
@@ -141,10 +152,15 @@ def as_tuple(*fields: object) -> tuple[object, ...]:
 def check(native: Any, body: bytes) -> None:
     """Read an input in each way. A page has the same records in both forms."""
     rows_of(partial(native.decode, body))
-    found = rows_of(partial(native.read_page, body, b"xx"))
-    if found is None:
-        return
-    index, has_prefix, _ = found
+    if found := rows_of(partial(native.read_page, body, b"xx")):
+        check_page(native, body, *found[:2])
+    if found := rows_of(partial(native.read_json, body, b"xx")):
+        assert len(found[3]) <= len(body)
+        check_page(native, *found[:3])
+
+
+def check_page(native: Any, body: bytes, index: bytes, has_prefix: bool) -> None:
+    """Read the records of a page in each way."""
     page = body, index, 0, len(index) // ENTRY_BYTES
     data = [fields[1] for fields in native.iterate(*page, as_tuple, None)]
     assert has_prefix == any(each.startswith(b"xx") for each in data)

@@ -7,10 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kinesumer.model.positions import Position
-from kinesumer.model.records import Record, Source
+from kinesumer.model.records import Record, Source, data_size
 from kinesumer.model.streams import HASH_KEYS
 from kinesumer.wire import aggregate_readers, aggregation
 from kinesumer.wire.aggregation import KEYS_HASHED, MAGIC, open_all, open_in_steps
+from kinesumer.wire.page_records import PageRecords
 from tests.support.aggregates import (
     KEY,
     ONE,
@@ -18,6 +19,7 @@ from tests.support.aggregates import (
     WHOLE,
     User,
     count_outside,
+    field,
     frame,
     inside,
     kinesis_record,
@@ -27,6 +29,7 @@ from tests.support.aggregates import (
     outside,
     users_in,
 )
+from tests.support.cbor import needs_compiled, packed_records
 
 sizes = st.sampled_from([0, 1, 100, 119, 120, 123, 124, 127, 128, 300, 16_383, 16_400])
 users = st.builds(
@@ -231,6 +234,75 @@ def test_a_step_has_limited_data(monkeypatch: pytest.MonkeyPatch) -> None:
     [digest, *_] = open_in_steps([parts_of(1, 60)], WHOLE)
     assert digest.opened.records == []
     assert list(open_in_steps([], WHOLE)) == []
+
+
+def test_a_record_that_must_become_an_object_keeps_its_place() -> None:
+    odd = frame(field(0x0A, b"\xff") + PART)
+    records = [
+        kinesis_record(b"before", "1"),
+        kinesis_record(odd, "2"),
+        kinesis_record(frame(KEY + PART), "3"),
+        kinesis_record(odd[:-1], "4"),
+        kinesis_record(b"", "5"),
+    ]
+    found = open_records(records, WHOLE)
+    places = [record.position.text for record in found.records]
+    assert places == ["1", "2:0", "3:0", "4", "5"]
+    assert found.unopened == records[3:4]
+
+
+@needs_compiled
+def test_the_memory_of_a_page_is_free_when_all_of_it_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aggregation, "PACKED_BYTES", 500)
+    records = packed_records([parts_of(n, 9) for n in range(40)])
+    *others, last = open_in_steps(records, WHOLE)
+    assert len(others) > 4
+    assert all((step.done, step.data_bytes) == (0, 0) for step in others)
+    assert (last.done, last.data_bytes) == (40, data_size(records))
+    part = others[0].opened.records
+    assert isinstance(part, PageRecords)
+    assert len(part._body) < len(records._body) // 3
+
+
+@needs_compiled
+def test_an_aggregate_may_have_several_steps_of_packed_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aggregation, "PACKED_RECORDS", 10)
+    records = [kinesis_record(b"", "1"), parts_of(2, 30), parts_of(3, 1)]
+    *steps, _ = open_in_steps(packed_records(records), WHOLE)
+    found = [(len(step.opened.records), step.opened.last) for step in steps]
+    assert found == [(10, None), (10, None), (10, None), (1, "2"), (1, "3")]
+
+
+@needs_compiled
+def test_a_large_aggregate_of_a_page_is_opened_in_steps_of_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aggregation, "PACKED_BYTES", 50)
+    records = packed_records([parts_of(1, 1), parts_of(2, 20)])
+    first, second, _ = open_in_steps(records, WHOLE)
+    assert isinstance(first.opened.records, PageRecords)
+    assert len([*second.opened.records]) == 20
+    assert isinstance(second.opened.records, list)
+
+
+@needs_compiled
+def test_only_aggregated_records_of_a_page_are_counted() -> None:
+    data = frame(message(plain(*outside[:3], inside[0])))
+    records = [kinesis_record(b"x", "1"), kinesis_record(data, "2")]
+    steps = open_in_steps(packed_records(records), LOWER)
+    assert sum(step.opened.outside for step in steps) == 3
+
+
+@needs_compiled
+def test_packed_records_without_aggregates_are_one_step() -> None:
+    records = packed_records([kinesis_record(b"x", str(n)) for n in range(3)])
+    [step] = open_in_steps(records, WHOLE)
+    assert step.opened.records is records
+    assert (step.opened.last, step.done, step.data_bytes) == ("2", 3, 3)
 
 
 def test_records_of_several_shards_are_opened_with_their_own_sources() -> None:

@@ -31,7 +31,8 @@ def packed(body: bytes) -> PageRecords:
 users = st.builds(
     User, st.text(max_size=3), st.none() | st.integers(0, 99), st.binary(max_size=9)
 )
-kinesis_data = st.binary(max_size=300) | st.lists(users, min_size=1, max_size=4).map(
+plain_data = st.binary(max_size=300).map(b"plain ".__add__)
+kinesis_data = plain_data | st.lists(users, min_size=1, max_size=4).map(
     lambda put: frame(message(put))
 )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from kinesumer.errors import SourceUnavailableError
 from kinesumer.model.positions import Position
 from kinesumer.model.records import PackedRecords, Page
 from kinesumer.model.streams import HASH_KEYS, Shard
+from kinesumer.wire import records as wire_records
 from kinesumer.wire.aggregation import has_aggregates, with_source
 from kinesumer.wire.put_records import Entry, aggregate
 from kinesumer.wire.records import (
@@ -215,6 +218,93 @@ def test_a_page_knows_whether_it_has_aggregates() -> None:
     records = decode_page(page([record(1, aggregate([Entry(b"a", "k")] * 2))])).records
     assert has_aggregates(records)
     assert has_aggregates(records[:1])
+
+
+def in_python(body: bytes) -> Page:
+    """Decode a page as if the decoder were not compiled."""
+    with patch.object(wire_records, "compiled", None):
+        return decode_page(body)
+
+
+keys = st.none() | st.text(max_size=6) | st.text('"\\\n/é', max_size=4)
+times = st.integers(0, 2**42).map(lambda ms: ms / 1000) | st.integers(0, 2**31)
+entries = st.builds(
+    lambda number, data, key, time: entry(
+        SequenceNumber=str(number),
+        Data=base64.b64encode(data).decode(),
+        PartitionKey=key,
+        ApproximateArrivalTimestamp=time,
+        EncryptionType={"none": ["}", 'a"\\', {}]},
+    ),
+    st.integers(0, 10**56),
+    st.binary(max_size=200),
+    keys,
+    times,
+)
+
+
+@needs_compiled
+@given(st.lists(entries, max_size=5), st.booleans(), st.sampled_from([None, 2]))
+def test_records_of_a_page_in_json_are_packed(
+    drawn: list[dict[str, Any]], is_ascii: bool, indent: int | None
+) -> None:
+    given = {"MillisBehindLatest": 7, "Records": drawn, "Next": [{"Records": 5}]}
+    body = json.dumps(given, ensure_ascii=is_ascii, indent=indent).encode()
+    found = decode_page(body)
+    assert isinstance(found.records, PackedRecords)
+    assert found == in_python(body)
+
+
+@needs_compiled
+def test_aggregates_of_a_page_in_json_are_found() -> None:
+    data = base64.b64encode(aggregate([Entry(b"a", "k")])).decode()
+    assert has_aggregates(decode_page(answer(entry(Data=data))).records)
+    assert not has_aggregates(decode_page(answer(entry())).records)
+
+
+def as_written(time: bytes) -> bytes:
+    """Return a page whose time is written in a way."""
+    return answer(entry()).replace(b"1732000000.0", time)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        as_written(b"1.7320000001234567E9"),
+        as_written(b"9999999999999999999e-10"),
+        as_written(b"1732000000e1"),
+        as_written(b"173e20"),
+        answer(entry()).replace(b'"Data"', b'"D\\u0061ta"'),
+        answer(entry()).replace(b'"user-1"', b'"\\ud83d\\ude00\\/"'),
+        answer(entry()).replace(b'"user-1"', b'"\\ud83d\\u0041"'),
+        answer(entry()).replace(b'"user-1"', b'"\\ud83d"'),
+        answer(entry()).replace(b'"user-1"', b'"\\x41"'),
+        answer(entry()).replace(b'"user-1"', b'"\\u00g0"'),
+        answer(entry()).replace(b'"user-1"', b'"\\'),
+        answer(entry(Data="aGVsbG9=")),
+        answer(entry(Data="aGVsbG==")),
+        answer(entry(Data="====")),
+        answer(entry(Data="a\n==")),
+        answer(entry()).replace(b'"Data"', b'"Data":"eA==","Data"'),
+        answer(entry())[:-1] + b',"Records":[]}',
+        answer(entry())[:-1] + b',"Records":[%b]}' % json.dumps(entry()).encode(),
+        b'{"Records":[,]}',
+        b'{"Records":[{}]}',
+        b'{"Records":[]',
+        b'{"x":"',
+        b'{"x":"\\',
+        b'{"x":[',
+    ],
+)
+@needs_compiled
+def test_unusual_json_is_read_by_msgspec(body: bytes) -> None:
+    def outcome(decode: Callable[[bytes], Page]) -> Page | None:
+        try:
+            return decode(body)
+        except SourceUnavailableError:
+            return None
+
+    assert outcome(decode_page) == outcome(in_python)
 
 
 # --- listed shards --------------------------------------------------------------------
