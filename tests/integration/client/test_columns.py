@@ -9,7 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from kinesumer import ColumnBatch, Config, Handler, Kinesumer, Producer, Start, blocking
+from kinesumer import (
+    ColumnBatch,
+    Config,
+    Handler,
+    Kinesumer,
+    Producer,
+    Start,
+    Stream,
+    blocking,
+)
 from kinesumer.errors import ConfigurationError
 from kinesumer.model.records import PackedRecords
 from kinesumer.testing import EmbeddedAws
@@ -31,11 +40,16 @@ def aws(kinesumer_aws: EmbeddedAws) -> EmbeddedAws:
     return kinesumer_aws
 
 
-async def consume(limit: int | None = None, **options: Any) -> list[ColumnBatch]:
+async def consume(
+    limit: int | None = None,
+    stream: str | Stream = "orders",
+    app: str = "app",
+    **options: Any,
+) -> list[ColumnBatch]:
     """Return the batches of one client, until so many records were received."""
-    async with Kinesumer("app") as client:
+    async with Kinesumer(app) as client:
         records = client.consume(
-            "orders", start=Start.TRIM_HORIZON, limit=limit, **options
+            stream, start=Start.TRIM_HORIZON, limit=limit, **options
         )
         return [batch async for batch in records.batches(columns=True)]
 
@@ -58,17 +72,79 @@ async def test_columns_come_from_the_page_and_their_positions_are_stored() -> No
     assert numbers_of == sorted(numbers_of)
 
 
-async def test_aggregates_come_as_columns_of_their_user_records(
-    aws: EmbeddedAws,
-) -> None:
+async def put_aggregate(count: int = 30) -> None:
+    """Put one aggregate of numbered user records."""
     async with Producer("orders", aggregate=True) as producer:
-        for number in range(COUNT, COUNT + 30):
+        for number in range(COUNT, COUNT + count):
             data = b'{"number": %d}' % number
             await producer.put(data, partition_key=f"key-{number}")
+
+
+def parts(batches: list[ColumnBatch]) -> list[int | None]:
+    """Return the sub-sequence numbers of batches."""
+    return [part for batch in batches for part in batch.sub_sequence_number.to_pylist()]
+
+
+@pytest.mark.usefixtures("aws")
+async def test_aggregates_come_as_columns_of_their_user_records() -> None:
+    await put_aggregate()
     batches = await consume(COUNT + 30)
     assert numbers(batches) == [*range(COUNT + 30)]
-    parts = [each for batch in batches for each in batch.sub_sequence_number]
-    assert [part.as_py() for part in parts[-30:]] == [*range(30)]
+    assert parts(batches) == [None] * COUNT + [*range(30)]
+    keys = [key for batch in batches for key in batch.partition_key.to_pylist()]
+    assert keys == [f"key-{number}" for number in range(COUNT + 30)]
+
+
+@needs_compiled
+@pytest.mark.usefixtures("aws")
+async def test_no_record_of_an_aggregate_or_of_an_event_is_an_object() -> None:
+    await put_aggregate()
+    pushed = Stream("orders", fan_out="columns")
+    streams: dict[str, str | Stream] = {"polls": "orders", "subscribes": pushed}
+    for app, stream in streams.items():
+        batches = await consume(COUNT + 30, stream, app)
+        assert numbers(batches) == [*range(COUNT + 30)]
+        assert parts(batches)[-30:] == [*range(30)]
+        assert all(isinstance(batch.records, PackedRecords) for batch in batches)
+
+
+@pytest.mark.usefixtures("aws")
+async def test_positions_within_an_aggregate_are_stored_and_end_limits() -> None:
+    await put_aggregate()
+    first = await consume(COUNT + 7)
+    assert parts(first)[-7:] == [*range(7)]
+    manual = Config(commit="manual")
+    async with Kinesumer("app", config=manual) as client:
+        batches = client.consume("orders").batches(columns=True)
+        batch = await anext(batches)
+        assert batch.fence.position == batch.records[-1].position
+        client.ack(batch[:3])
+        await client.commit()
+    assert parts(await consume(20)) == [*range(10, 30)]
+
+
+@pytest.mark.usefixtures("aws")
+async def test_a_user_record_that_cannot_be_handled_is_a_dead_letter(
+    tmp_path: Path,
+) -> None:
+    seen: list[int] = []
+
+    async def handle(batch: ColumnBatch) -> None:
+        found = numbers([batch])
+        if COUNT + 5 in found:
+            raise ValueError("unlucky")
+        seen.extend(found)
+        if len(seen) == COUNT + 29:
+            await client.leave()
+
+    await put_aggregate()
+    letters = tmp_path / "letters"
+    async with Kinesumer("app") as client:
+        handler = Handler(handle, dead_letters=f"file:{letters}")
+        await client.run({"orders": handler}, start=Start.TRIM_HORIZON)
+    [letter] = map(msgspec.json.decode, letters.read_text().splitlines())
+    assert letter["partition_key"] == f"key-{COUNT + 5}"
+    assert letter["sub_sequence_number"] == 5
 
 
 @pytest.mark.usefixtures("aws")
