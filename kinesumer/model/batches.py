@@ -88,7 +88,8 @@ class ColumnBatch(Batch[T_co]):
     The arrays are one copy of a part of the page that Kinesis sent. ``records[index]``
     makes a record object, for example to acknowledge it.
 
-    Records of KPL aggregates and decoded values are copied into new arrays.
+    Records in JSON, or in KPL aggregates, are copied once more. Decoded values become
+    new arrays.
     """
 
     __slots__ = ("_columns", "_table")
