@@ -14,7 +14,7 @@ from google.protobuf import (
     text_format,
 )
 
-from kinesumer.model.records import Fence, Record, Source
+from kinesumer.model.records import Fence, PackedRecords, Record, Source
 from kinesumer.model.streams import HASH_KEYS, ShardKey
 from kinesumer.wire.aggregation import (
     MAGIC,
@@ -38,7 +38,8 @@ def open_records(records: Sequence[Record], source: Source) -> OpenedRecords:
     """
     found = _opened(records, source)
     times = [record.approximate_arrival_timestamp for record in records]
-    if compiled is not None and records and None not in times:
+    is_packed = isinstance(records, PackedRecords)
+    if compiled is not None and records and not is_packed and None not in times:
         packed = _opened(packed_records(records), source)
         for one, other in zip(packed, found, strict=True):
             assert isinstance(one, int) or one == other
