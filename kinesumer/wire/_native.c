@@ -867,9 +867,14 @@ static int read_json_record(Json *json) {
         if (is_name(&key, "SequenceNumber")) {
             field = 1;
             failed = append_string(json, SEQUENCE_NUMBER, &entry);
-        } else if (is_name(&key, "PartitionKey") && peek(r) == '"') { /* not null */
+        } else if (is_name(&key, "PartitionKey")) {
             field = 2;
-            failed = append_string(json, PARTITION_KEY, &entry);
+            if (peek(r) == 'n' && r->end - r->next >= 4 && !memcmp(r->next, "null", 4)) {
+                r->next += 4;
+                failed = 0;
+            } else {
+                failed = append_string(json, PARTITION_KEY, &entry);
+            }
         } else if (is_name(&key, "Data")) {
             field = 4;
             failed = append_string(json, DATA, &entry);

@@ -281,6 +281,8 @@ def as_written(time: bytes) -> bytes:
         answer(entry()).replace(b'"user-1"', b'"\\x41"'),
         answer(entry()).replace(b'"user-1"', b'"\\u00g0"'),
         answer(entry()).replace(b'"user-1"', b'"\\'),
+        answer(entry(PartitionKey=[])),
+        answer(entry()).replace(b'"user-1"', b"nullx"),
         answer(entry(Data="aGVsbG9=")),
         answer(entry(Data="aGVsbG==")),
         answer(entry(Data="====")),
