@@ -34,12 +34,14 @@ WHOLE = Source(
 def open_records(records: Sequence[Record], source: Source) -> OpenedRecords:
     """Return a page's records with all aggregates opened, as its steps do.
 
-    With the compiled decoder, objects and packed records are opened alike.
+    With the compiled decoder, objects and packed records are opened alike. Kinesis's
+    times, and those of packed records, are in milliseconds.
     """
     found = _opened(records, source)
     times = [record.approximate_arrival_timestamp for record in records]
+    in_millis = all(time is not None and time == round(time, 3) for time in times)
     is_packed = isinstance(records, PackedRecords)
-    if compiled is not None and records and not is_packed and None not in times:
+    if compiled is not None and records and not is_packed and in_millis:
         packed = _opened(packed_records(records), source)
         for one, other in zip(packed, found, strict=True):
             assert isinstance(one, int) or one == other
