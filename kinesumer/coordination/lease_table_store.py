@@ -232,8 +232,18 @@ class LeaseTableStore:
             return await self._read(shard) is None
         parents = write.set.get("parents", frozenset())
         assert isinstance(parents, frozenset)
-        found = [await self._read(shard._replace(shard_id=name)) for name in parents]
-        return any(seen is not None and seen.is_moved for seen in found)
+        found = {
+            name: await self._read(shard._replace(shard_id=name)) for name in parents
+        }
+        if any(seen is not None and seen.is_moved for seen in found.values()):
+            return True
+        leases = self.view.leases_of(shard.stream_arn)
+        if None not in found.values() or not any(seen.is_moved for seen in leases):
+            return False
+        # A parent that was created after the move has no lease.
+        stored = await self._own.query(write.key.pk)
+        ids = {str(row["sk"]).partition("/")[2] for row in stored}
+        return any(seen is None and name in ids for name, seen in found.items())
 
     async def _with_hash_keys(
         self, write: Write, lease_key: str, seen: SeenLease, shard: ShardKey

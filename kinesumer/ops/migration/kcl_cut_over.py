@@ -93,8 +93,14 @@ class CutOver:
         for arn in await self._arns():
             partition = rows.shard_partition(self._context.app, arn)
             stored = await self._context.query(partition)
-            # Parents come last. So if this is interrupted, no child seems to be ready.
-            for row in sorted(stored, key=_shard_id, reverse=True):
+            # A parent without a lease counts as read to its end, and so does one whose
+            # lease says so. If this is interrupted, no child must seem to be ready. So
+            # new leases come first, after those of their parents, and other parents
+            # come last.
+            ordered = sorted(stored, key=_shard_id, reverse=True)
+            known = [row for row in ordered if self._seen(arn, row) is not None]
+            new = [row for row in reversed(ordered) if self._seen(arn, row) is None]
+            for row in (*new, *known):
                 moved += await self._move_back(arn, row)
         values: Row = {"version": rows.FLEET_VERSION, rows.KCL_TABLE: self._name}
         await self._write_group(values, rows.CUT_OVER)
@@ -159,11 +165,16 @@ class CutOver:
             await self._write(kcl_shards.move(seen.row, out=True))
             seen = self._view.leases[str(seen.row[KEY])]
 
+    def _seen(self, arn: str, row: Row) -> SeenLease | None:
+        """Return the lease of a shard's row, if it has one."""
+        key = kcl_shards.lease_key(self._view.stream_of(arn), _shard_id(row))
+        return self._view.leases.get(key)
+
     async def _move_back(self, arn: str, row: Row) -> bool:
         """Move a shard back; return False if its lease is valid already."""
         after = {n: v for n, v in row.items() if n not in _OWNER}
         stream, shard_id = self._view.stream_of(arn), _shard_id(row)
-        seen = self._view.leases.get(kcl_shards.lease_key(stream, shard_id))
+        seen = self._seen(arn, row)
         if seen is None:
             typed = self._view.has_types
             new = kcl_shards.new_lease(after, stream, shard_id, has_types=typed)

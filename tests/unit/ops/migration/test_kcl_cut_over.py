@@ -15,6 +15,7 @@ from kinesumer.ports import Write, WriteResult
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows
 from kinesumer.wire.kcl_leases import COUNTER
+from kinesumer.wire.kcl_shards import parents_of
 from tests.support.fleet import TABLE, Fleet, MemoryLeaseTable, lease_row, number
 from tests.support.world import APP, ARN, Client
 
@@ -104,6 +105,24 @@ async def test_reshards_during_and_after_the_move_lose_nothing(world: Fleet) -> 
     await world.produce(30)
     await asyncio.sleep(5)
     assert Counter(client.texts + again.texts).keys() == world.produced
+
+
+async def test_a_lease_is_created_after_those_of_its_parents(world: Fleet) -> None:
+    client = world.client("c1")
+    await world.produce(20)
+    await cut_over(world, 0.0).move()
+    for _ in range(2):
+        world.kinesis.split("orders", world.open_shards()[0])
+        await world.produce(10)
+        await asyncio.sleep(5)
+    await client.stop()
+    known = {*world.leases.rows}
+    assert len(known) == 8  # the new shards are in the own table
+    assert await cut_over(world, 0.0).move_back() == 12
+    for key, row in world.leases.rows.items():  # as they were created
+        assert key in known or known.issuperset(parents_of(row))
+        known.add(key)
+    assert len(known) == 12
 
 
 class InterruptedTable(MemoryLeaseTable):
