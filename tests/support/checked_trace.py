@@ -157,7 +157,12 @@ Play = Callable[[Trace], Trace]
 
 def require_violation(play: Play, pattern: str) -> None:
     """Check that a trace violates a predicate, given with words of the message."""
-    error = play(Trace()).loop.halted
+    require_halt(play(Trace()), pattern)
+
+
+def require_halt(trace: Trace, pattern: str) -> None:
+    """Check that a trace has violated a predicate, given with words of the message."""
+    error = trace.loop.halted
     assert isinstance(error, ViolationError), "nothing was violated"
     assert error.predicate == pattern.split()[0], error
     assert re.search(pattern, str(error)), error

@@ -11,6 +11,7 @@ from functools import partial
 from typing import cast
 
 from kinesumer.consuming.owned_shard import OwnedShard
+from kinesumer.coordination.connections import Ports
 from kinesumer.coordination.group import GroupConsumer
 from kinesumer.coordination.heartbeat import Heartbeater, HeartbeatTask, MakeHeartbeater
 from kinesumer.coordination.membership import Event, Notify
@@ -79,6 +80,9 @@ def on_thread(thread: Machine, task: HeartbeatTask) -> HeartbeatTask:
 
 class Process:
     """A client process that consumes streams until it leaves the group or is killed."""
+
+    is_member: bool = True  # False if it isn't a client of the app
+    kcl_table: str | None = None
 
     def __init__(
         self,
@@ -278,15 +282,19 @@ class Process:
             self.world.scenario.app,
             client_id=self.client_id,
             config=self.world.config_of(self.client_id),
-            _ports=memory_ports(
-                self.machine,
-                self.random,
-                self.world.new_id,
-                self.recorded,
-                self._open_source,
-                heartbeat=self._new_heartbeat,
-                history=self.history,
-            ),
+            kcl_table=self.kcl_table,
+            _ports=self._ports(),
+        )
+
+    def _ports(self) -> Ports:
+        return memory_ports(
+            self.machine,
+            self.random,
+            self.world.new_id,
+            self.recorded,
+            self._open_source,
+            heartbeat=self._new_heartbeat,
+            history=self.history,
         )
 
     def _new_heartbeat(self, context: ClientContext) -> HeartbeatTask:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from kinesumer.config import Config
 from kinesumer.core.assignment import Member, assign_range
 from kinesumer.model.rows import Row
 from kinesumer.model.streams import HASH_KEYS
@@ -12,6 +13,10 @@ from kinesumer.testing.simulation.client import Process
 from kinesumer.testing.simulation.invariants.base import ShardTrace, row_position
 from kinesumer.testing.simulation.invariants.writes import Part, parse_ranges
 from kinesumer.testing.simulation.simulation import Simulation
+
+# How long a shard of a KCL fleet waits for another worker at most: until a KCL worker
+# has seen for three failover times, by its scans once in two, that nobody renews it.
+FLEET_SECONDS = 8 * Config().kcl_failover_seconds
 
 Members = dict[str, tuple[Process, Row]]
 # First and last hash key, and the session that owns the range.
@@ -35,6 +40,10 @@ def check_plan(sim: Simulation) -> None:
 
     Raises ViolationError.
     """
+    if sim.scenario.kcl_fleet:
+        _check_workers(sim)
+        if not sim.members:  # nobody is left who declares others dead
+            return
     members = _check_members(sim)
     raise_violation(sim)
     _check_sizes(sim, members)
@@ -42,7 +51,8 @@ def check_plan(sim: Simulation) -> None:
         ranges = _ranges(sim, name, members)
         if sim.is_consumed(name):
             _check_tiling(sim, name, ranges)
-            _check_owners(sim, name, ranges)
+            if not sim.scenario.kcl_fleet:
+                _check_owners(sim, name, ranges)
     raise_violation(sim)
 
 
@@ -68,6 +78,21 @@ def raise_violation(sim: Simulation) -> None:
         raise sim.loop.halted
 
 
+def _check_workers(sim: Simulation) -> None:
+    """Check that living workers of a KCL fleet have the open shards (L2)."""
+    living = {process.client_id for process in sim.living}
+    for name in sim.streams:
+        for shard in sim.kinesis.stream(name).shards.values():
+            row = sim.checker.shards[sim.arn(name), shard.shard.shard_id].row
+            text = f"{name}/{shard.shard.shard_id}"
+            if shard.closed:
+                if row is not None and not row["ended"]:
+                    sim.checker.fail("L2", f"{text} hasn't ended: {row}")
+            elif row is None or row.get("owner_id") not in living:
+                sim.checker.fail("L2", f"{text} has no living owner: {row}")
+    raise_violation(sim)
+
+
 def _check_members(sim: Simulation) -> Members:
     """Check that there is a living process for each living member's row (L2)."""
     rows = {
@@ -75,7 +100,7 @@ def _check_members(sim: Simulation) -> Members:
         for row in sim.store.rows(f"member#{sim.scenario.app}")
         if row.get("dead") is not True
     }
-    living = {process.client_id: process for process in sim.living}
+    living = {process.client_id: process for process in sim.members}
     if rows.keys() != living.keys():
         text = f"members are {sorted(rows)}, alive are {sorted(living)}"
         sim.checker.fail("L2", text)
@@ -224,10 +249,25 @@ def _undone(sim: Simulation) -> Iterator[tuple[str, ShardTrace, int]]:
                 yield names[arn], trace, undone
 
 
+def fleet_seconds(sim: Simulation) -> float:
+    """Return how long records of a KCL fleet wait at most for workers, else 0.
+
+    The shards of one generation after the other wait for a worker's scan.
+    """
+    if not sim.scenario.kcl_fleet:
+        return 0.0
+    depths: dict[tuple[str, str], int] = {}
+    for (arn, shard_id), trace in sim.checker.shards.items():  # parents come first
+        if trace.row is None or not trace.row["ended"]:
+            before = [depths.get((arn, parent), 0) for parent in trace.parents]
+            depths[arn, shard_id] = 1 + max(before, default=0)
+    return FLEET_SECONDS * (1 + max(depths.values(), default=0) / 2)
+
+
 def first_due(sim: Simulation, arn: str, trace: ShardTrace) -> int | None:
     """Return the index of the first record of a shard that the app must process."""
-    if trace.seek_index is not None:
-        return trace.seek_index
+    if trace.seek_index is not None or sim.scenario.kcl_fleet:
+        return trace.seek_index or 0
     for row in sim.store.rows(f"group#{sim.scenario.app}"):
         if row["sk"] == f"stream#{arn}":
             return trace.since(str(row["start"]))

@@ -54,7 +54,7 @@ async def nothing(sim: Simulation) -> None:
 
 async def takeover(sim: Simulation) -> None:
     """Kill a client, and check that others deliver its shards in time (L1)."""
-    flowing = _flow(sim)
+    flowing = flow(sim)
     await asyncio.sleep(1)
     lead = sim.leader
     if lead is None:
@@ -124,7 +124,7 @@ def _plan_seconds(sim: Simulation) -> float:
 
 async def reshard(sim: Simulation) -> None:
     """Reshard, and check that children are delivered soon after their parents (L4)."""
-    flowing = _flow(sim)
+    flowing = flow(sim)
     await asyncio.sleep(1)
     children = list(_reshard(sim))
     read = sim.scenario.min_read_interval_seconds
@@ -146,7 +146,7 @@ async def reshard(sim: Simulation) -> None:
 
 async def pair(sim: Simulation) -> None:
     """Disturb the group twice within a lease; check that all records come (L16)."""
-    flowing = _flow(sim)
+    flowing = flow(sim)
     await asyncio.sleep(1)
     began, lease = sim.loop.services.wall(), sim.config.lease_duration_seconds
     kinds = sim.random.choices(list(DISTURBANCES), k=2)
@@ -157,8 +157,8 @@ async def pair(sim: Simulation) -> None:
         if sum(process.stays for process in sim.living) < 2:
             sim.start_process()  # so that a client is left
         DISTURBANCES[kind](sim)
-        await _check_arrivals(sim, streams, began, lease * sim.random.random(), limit)
-    await _check_arrivals(sim, streams, began, limit + lease, limit)
+        await check_arrivals(sim, streams, began, lease * sim.random.random(), limit)
+    await check_arrivals(sim, streams, began, limit + lease, limit)
     flowing.cancel()
     await asyncio.sleep(20)
 
@@ -183,7 +183,7 @@ def _streams_with_consumers(sim: Simulation, more_than: int) -> set[str]:
     return {sim.arn(name) for name, count in counts.items() if count >= enough}
 
 
-async def _check_arrivals(
+async def check_arrivals(
     sim: Simulation, streams: set[str], began: float, seconds: float, limit: float
 ) -> None:
     """Check for some seconds that no record since ``began`` waits for ``limit``."""
@@ -259,7 +259,7 @@ async def outage(sim: Simulation) -> None:
 async def cost(sim: Simulation) -> None:
     """Check that a group at rest needs no more writes than the protocol says (I13)."""
     sim.producing = False  # the usual rate of records would cause early commits
-    flowing = _flow(sim, 2.0)
+    flowing = flow(sim, 2.0)
     await asyncio.sleep(30)
     before, minutes = sim.store.usage.write_units, 2
     await asyncio.sleep(60 * minutes)
@@ -275,7 +275,7 @@ async def cost(sim: Simulation) -> None:
 
 async def latency(sim: Simulation) -> None:
     """Check for each app that 99 % of the records reach user code soon (L14)."""
-    flowing = _flow(sim, 1.0)
+    flowing = flow(sim, 1.0)
     await asyncio.sleep(60)  # a minute of calm, and then one of measurement
     for app in sim.apps:
         app.checker.delays = []
@@ -293,7 +293,9 @@ async def latency(sim: Simulation) -> None:
     flowing.cancel()
 
 
-def _flow(sim: Simulation, seconds: float = 0.25) -> asyncio.Task[None]:
+def flow(sim: Simulation, seconds: float = 0.25) -> asyncio.Task[None]:
+    """Put a record into each open shard at an interval, until cancelled."""
+
     async def put() -> None:
         while True:
             sim.put_everywhere()

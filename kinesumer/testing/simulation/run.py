@@ -25,6 +25,7 @@ from kinesumer.testing.simulation.convergence import (
 from kinesumer.testing.simulation.event_loop import SpinningError
 from kinesumer.testing.simulation.faults import KINDS, FaultInjector
 from kinesumer.testing.simulation.final_phases import AT_REST, FATAL, LATENCY
+from kinesumer.testing.simulation.fleet_phases import FLEET
 from kinesumer.testing.simulation.invariants.base import ViolationError, format_events
 from kinesumer.testing.simulation.invariants.liveness import (
     BACKLOG_SECONDS,
@@ -50,6 +51,10 @@ LEASE_SECONDS = Config().lease_duration_seconds
 GROUP_SIZES = (1, 1, 1, 2, 2, 3)
 ALL = (*KINDS, *SERVICE_KINDS, *FATAL)
 KNOWN = {*EVERY_KIND, *FATAL}
+# An app in a KCL fleet refuses pauses and seeks. As all records must be processed, none
+# may expire.
+NOT_IN_FLEETS = {"pause", "seek", "seek_to_end", "expire", *FATAL}
+FLEET_KINDS = [kind for kind in ALL if kind not in NOT_IN_FLEETS]
 
 
 @dataclass(frozen=True)
@@ -67,16 +72,17 @@ def parse_rates(
     """Read ``KIND[:PER_MINUTE[:SECONDS]],…``; ``none`` is no kind.
 
     ``all`` is every kind but ``poison``, ``auto`` and ``subscriptions``, those of
-    fan-out. Kinds without a rate share that of ``all``, by default ``per_minute``.
-    Raises ValueError.
+    fan-out. ``fleet`` is every one of these that a KCL fleet can have. Kinds without a
+    rate share that of ``all``, by default ``per_minute``. Raises ValueError.
     """
     kinds: dict[str, tuple[float | None, float]] = {}
     for part in text.split(","):
         kind, *figures = part.split(":")
         rate, seconds = _figures(part, figures)
-        if kind == "all":
+        if kind in ("all", "fleet"):
             per_minute = rate or per_minute
-            kinds.update((name, (None, seconds)) for name in ALL)
+            every = ALL if kind == "all" else FLEET_KINDS
+            kinds.update((name, (None, seconds)) for name in every)
         elif kind == "subscriptions":
             kinds.update((name, (rate, seconds)) for name in SUBSCRIPTION_KINDS)
         elif kind != "none":
@@ -85,7 +91,7 @@ def parse_rates(
     if unknown:
         raise ValueError(
             f"unknown kinds of faults: {', '.join(unknown)}; "
-            f"known are all, subscriptions, none, {', '.join(sorted(KNOWN))}"
+            f"known are all, fleet, subscriptions, none, {', '.join(sorted(KNOWN))}"
         )
     sharing = [k for k, (own, _) in kinds.items() if own is None and k not in FATAL]
     each = per_minute / max(1, len(sharing))
@@ -187,6 +193,8 @@ def draw_run(
     fatal = [rate.kind for rate in rates if rate.kind in FATAL]
     # Draw a check at rest twice as often as a fatal fault, since checks find more.
     endings = [*AT_REST, *AT_REST, *fatal] if faults or not fatal else fatal
+    if scenario.kcl_fleet:
+        endings = [*FLEET]
     if scenario.commit == "manual":
         # The cost has no bound if user code may commit at any time.
         endings = [name for name in endings if name != "cost"]
@@ -224,7 +232,8 @@ def load_run(path: Path) -> Run:
     except msgspec.DecodeError as error:
         raise ValueError(f"{path} doesn't contain a valid run: {error}") from error
     unknown = {fault.kind for fault in run.faults} - EVERY_KIND.keys()
-    unknown |= {run.ending} - AT_REST.keys() - FATAL.keys() - LATENCY.keys()
+    endings = AT_REST | FATAL | FLEET | LATENCY
+    unknown |= {run.ending} - endings.keys()
     if unknown:
         raise ValueError(f"{path} names unknown faults: {', '.join(sorted(unknown))}")
     return run
@@ -285,7 +294,7 @@ async def _play(
     for app in sim.apps:
         check_plan(app)
     sim.checker.note("ending", run.ending)
-    if ending := (AT_REST | LATENCY).get(run.ending):
+    if ending := (AT_REST | FLEET | LATENCY).get(run.ending):
         await ending(sim)
     sim.producing = False
     await production

@@ -113,6 +113,8 @@ class Scenario:
     """True if clients have ``on_assigned`` and ``on_revoked``."""
     other_version: str = ""
     """Root of a checkout of another version, which some of the clients run."""
+    kcl_fleet: bool = False
+    """True if the clients are in a KCL fleet, beside its workers."""
     tables: int = 0
     """The number of streams, from the first on, that are those of tables."""
     roll_over_seconds: float = 0.0
@@ -182,7 +184,10 @@ AUTO = Scenario(
 TABLES = replace(CALLBACKS, name="tables", shards=(5, 2, 3), concurrency=2, tables=2)
 TABLES = replace(TABLES, roll_over_seconds=60)
 TABLE_DAYS = replace(MONTHS, name="table-days", tables=1, roll_over_seconds=4 * 3600)
-OTHERS = CALM, MONTHS, CALLBACKS, AUTO, TABLES, TABLE_DAYS
+# A fleet of KCL workers and clients. Each deploy replaces some by the other kind.
+KCL = Scenario("kcl", members=4, shards=(4, 2), aggregated=0.2, kcl_fleet=True)
+KCL = replace(KCL, faults="fleet,split:0.5,merge:0.5,deploy:0.5")
+OTHERS = CALM, MONTHS, CALLBACKS, AUTO, TABLES, TABLE_DAYS, KCL
 # Groups that reach the limits of links, tables, streams, processes or clocks.
 LIMITED = (
     Scenario(

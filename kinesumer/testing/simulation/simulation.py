@@ -21,7 +21,9 @@ from kinesumer.runtime.context import ClientContext
 from kinesumer.telemetry.recorded_calls import recorded
 from kinesumer.testing.kinesis.limits import Bucket
 from kinesumer.testing.simulation.client import Process
+from kinesumer.testing.simulation.fleet_client import FleetProcess
 from kinesumer.testing.simulation.invariants.calls import RecordKey
+from kinesumer.testing.simulation.kcl_worker import KclWorker
 from kinesumer.testing.simulation.machine import Machine
 from kinesumer.testing.simulation.network import (
     LinkedStore,
@@ -68,7 +70,8 @@ class Simulation(World):
         if scenario.other_version:
             self.other_version = load_version(scenario.other_version)
         self._versions = self.random_for("versions")
-        self._other_version_share = self._versions.choice(VERSION_SHARES)
+        # The share of the new processes that run the other version.
+        self.other_version_share: float = self._versions.choice(VERSION_SHARES)
         if host is None:
             for number in range(2, scenario.apps + 1):
                 other = replace(scenario, app=f"{scenario.app}-{number}", apps=1)
@@ -83,6 +86,11 @@ class Simulation(World):
     def living(self) -> list[Process]:
         """The processes that are alive."""
         return [process for process in self.processes if process.alive]
+
+    @property
+    def members(self) -> list[Process]:
+        """The clients that are alive, without the KCL workers beside them."""
+        return [process for process in self.living if process.is_member]
 
     @property
     def leader(self) -> Process | None:
@@ -115,7 +123,10 @@ class Simulation(World):
         return process
 
     def _new_process(self, *arguments: Any) -> Process:
-        share = self._other_version_share
+        share = self.other_version_share
+        if self.scenario.kcl_fleet:
+            is_worker = self._versions.random() < share
+            return (KclWorker if is_worker else FleetProcess)(*arguments)
         if self.other_version is None or self._versions.random() >= share:
             return Process(*arguments)
         process = OtherProcess(self.other_version, *arguments)
@@ -123,9 +134,12 @@ class Simulation(World):
         return process
 
     def choose_version(self) -> None:
-        """Change which version new processes run: this one, the other, or either."""
-        shares = [each for each in VERSION_SHARES if each != self._other_version_share]
-        self._other_version_share = self._versions.choice(shares)
+        """Change which version new processes run: this one, the other, or either.
+
+        In a KCL fleet, the KCL's workers are the other version.
+        """
+        shares = [each for each in VERSION_SHARES if each != self.other_version_share]
+        self.other_version_share = self._versions.choice(shares)
 
     def killed(self, machine: Machine, key: RecordKey) -> None:
         """Kill the process whose user code got a deadly record.

@@ -80,7 +80,7 @@ class FaultyUserCode:
         for _ in records:  # without a break between them
             if self.machine.loop.real < self._blocks_until:
                 await self.machine.busy(self._block_seconds * self.random.random())
-        await self._apply_user_code_faults(now)
+        await self.apply_faults(now)
         if (user := self.world.user) is None:
             return
         for item in [batch] if user.handler.takes_batches else records:
@@ -91,7 +91,7 @@ class FaultyUserCode:
         self, name: Literal["on_assigned", "on_revoked"], *arguments: object
     ) -> None:
         """Call a callback of the user, with the current faults. Raises UserError."""
-        await self._apply_user_code_faults(self.machine.loop.real)
+        await self.apply_faults(self.machine.loop.real)
         if (user := self.world.user) and (function := getattr(user, name)):
             await self._call(user, partial(function, *arguments), may_await=True)
 
@@ -115,7 +115,8 @@ class FaultyUserCode:
             self.world.loop.halted = self.world.loop.halted or error
             raise
 
-    async def _apply_user_code_faults(self, now: float) -> None:
+    async def apply_faults(self, now: float) -> None:
+        """Be slow, hang or fail, as the faults at a time demand. Raises UserError."""
         if not (self.failures_left or self._hanging or now < self.slow_until):
             return
         if self.failures_left:

@@ -23,6 +23,12 @@ from kinesumer.testing.kinesis.streams import AUTO
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.testing.simulation.invariants.calls import DeadlyRecords, RecordKey
 from kinesumer.testing.simulation.invariants.checker import InvariantChecker
+from kinesumer.testing.simulation.invariants.leases import LeaseChecker
+from kinesumer.testing.simulation.lease_table import (
+    create_lease,
+    lease_prefix,
+    stored_write,
+)
 from kinesumer.testing.simulation.machine import Machine, SharedLink
 from kinesumer.testing.simulation.memory_kinesis import (
     SUBSCRIPTION_LIMITS,
@@ -63,6 +69,7 @@ class World(ABC):
         self.was_deregistered = False
         self.random: random.Random = self.random_for("world")
         self.store: MemoryStore = MemoryStore(self.loop.services)
+        self.leases: MemoryStore = MemoryStore(self.loop.services)  # of a KCL fleet
         self.restore_capacity()
         options: dict[str, Any] = {
             "assignor": scenario.assignor,
@@ -94,13 +101,15 @@ class World(ABC):
     def _new_checker(self) -> InvariantChecker:
         config, scenario = self.config, self.scenario
         limits = config.max_uncommitted_records, config.max_shards
-        checker = InvariantChecker(self.loop, *limits)
+        kind = LeaseChecker if scenario.kcl_fleet else InvariantChecker
+        checker = kind(self.loop, *limits)
         checker.is_by_key = scenario.concurrency > 1
         checker.calls.is_active = scenario.callbacks
         if scenario.batches and not scenario.concurrency:
             checker.turns.most_seconds = 0.0  # a turn is one batch
         checker.calls.wait_seconds = config.drain_timeout_seconds
         self.store.on_write.append(checker.applied)
+        self.leases.on_write.append(checker.applied)
         return checker
 
     def _create_streams(self) -> None:
@@ -108,6 +117,23 @@ class World(ABC):
             hours = self.scenario.retention_seconds / 3600 or 24
             self.kinesis.create_stream(name, shards, retention_hours=hours)
             self._note_new_shards(name)
+            if self.scenario.kcl_fleet:
+                self._create_leases(name)
+
+    def _create_leases(self, name: str) -> None:
+        """Create the leases of a stream's first shards, as KCL workers have done."""
+        for shard in self.kinesis.source(name).list_shards_now():
+            write = create_lease(shard, self._lease_prefix(name))
+            self.leases.write_now(stored_write(write))
+        # No read is so old that it lacks them.
+        self.leases.restore(self.leases.snapshot(), "leases")
+
+    def _lease_prefix(self, name: str) -> str:
+        """Return how the keys of a stream's leases begin."""
+        stream = self.kinesis.stream(name)
+        if len(self.streams) == 1:
+            return ""
+        return lease_prefix(stream.arn, stream.created_at)
 
     def restore_capacity(self) -> None:
         """Give the table the capacity of the scenario."""
@@ -160,8 +186,8 @@ class World(ABC):
         return self.kinesis.stream(name).arn
 
     def some_streams(self, random: random.Random) -> tuple[str, ...]:
-        """Return all streams, or at random all but one."""
-        if len(self.streams) == 1 or random.random() < 0.5:
+        """Return all streams, or at random all but one, except in a KCL fleet."""
+        if len(self.streams) == 1 or random.random() < 0.5 or self.scenario.kcl_fleet:
             return self.streams
         return tuple(sorted(random.sample(self.streams, len(self.streams) - 1)))
 
@@ -300,3 +326,6 @@ class World(ABC):
             if (stream.arn, shard_id) not in self.checker.shards:
                 for app in self.apps:
                     app.checker.opened(stream.arn, shard_id, shard.shard.parents)
+                if isinstance(self.checker, LeaseChecker):
+                    key = self._lease_prefix(name) + shard_id
+                    self.checker.lease_places[key] = stream.arn, shard_id

@@ -55,8 +55,18 @@ STATES = r"(?P<states>[\d,]+) states"
 TASKS = (
     Task(
         "simulation",
-        0.3,
+        0.25,
         (*SIMULATION, *f"--shape drawn --count {SEEDS} --jobs {{jobs}}".split()),
+        r"(?P<runs>\d+) runs, (?P<faults>\d+) faults, .* (?P<records>\d+) records",
+    ),
+    # Clients beside workers of the KCL.
+    Task(
+        "fleets",
+        0.05,
+        (
+            *SIMULATION,
+            *f"--shape kcl --minutes 3 --count {SEEDS} --jobs {{jobs}}".split(),
+        ),
         r"(?P<runs>\d+) runs, (?P<faults>\d+) faults, .* (?P<records>\d+) records",
     ),
     Task(

@@ -280,7 +280,7 @@ class Turns:
             client.since.clear()
         waiting = [
             each
-            for each in client.waiting()
+            for each in client.waiting(now)
             if not (each is source or self._calls.is_busy(machine, each.fence))
         ]
         for other in client.since.keys() - waiting:
@@ -321,16 +321,18 @@ class _Client:
         # For each shard that waits, when each other shard had its first record since.
         self.since: dict[Source, dict[Source, float]] = {}
 
-    def waiting(self) -> list[Source]:
+    def waiting(self, now: float) -> list[Source]:
         """Return the shards that have records which user code hasn't got.
 
-        Leave out those that wait for something else than their turn.
+        Leave out those that wait for something else than their turn. In a KCL fleet, a
+        single shard may wait for its lease.
         """
         failing = {*self.failing.values()}
         return [
             owned.source
             for owned in self._owned_shards()
             if not (owned.revoked or owned.row.deaths.counted)
+            and owned.lease.permits(now)
             and owned.queued_records > self.received[owned.source]
             and owned.source not in failing
         ]

@@ -23,8 +23,8 @@ from kinesumer.model.streams import Range
 from kinesumer.ports import Write
 from kinesumer.runtime.failure_log import logger
 from kinesumer.testing.kinesis.limits import Limits
+from kinesumer.testing.simulation import convergence
 from kinesumer.testing.simulation.client import Process
-from kinesumer.testing.simulation.convergence import count_waiting, first_due
 from kinesumer.testing.simulation.faults import MAX_BLOCKED_SECONDS
 from kinesumer.testing.simulation.invariants.base import (
     ShardTrace,
@@ -50,7 +50,7 @@ BACKLOG_TIMES = 3.0
 # With manual commits, user code acknowledges max_uncommitted_records within this time,
 # mostly at the first or second of its attempts, which are half a second apart.
 MAX_ACK_ROUND_SECONDS = 2.0
-# With these faults alone, no record is delivered twice.
+# With these faults alone, no record is delivered twice, except in a KCL fleet.
 HARMLESS_FAULTS = {"join", "leave"}
 # Parts of messages that clients log if records may be lost, and if none is lost.
 LOST = "lost to retention"
@@ -77,8 +77,8 @@ class LivenessMonitor:
     def begin(self, faults: Sequence[Fault]) -> None:
         """Begin to watch a run in which these faults will happen."""
         if self.is_on:
-            kinds = {fault.kind for fault in faults}
-            self._faults_are_harmless = kinds <= HARMLESS_FAULTS
+            kinds = {fault.kind for fault in faults} - HARMLESS_FAULTS
+            self._faults_are_harmless = not (kinds or self.sim.scenario.kcl_fleet)
             self.sim.store.on_write.insert(0, self._applied)
             self.sim.on_start.append(self._watch_link)
             self._watcher = self.sim.loop.create_task(self._watch())
@@ -141,7 +141,7 @@ class LivenessMonitor:
         seconds = max(sizes) / Limits().read_bytes_per_second
         if link := scenario.link_bytes_per_second:
             clients = max(1, len(self.sim.living))
-            body = count_waiting(self.sim) * scenario.record_bytes * 4 / 3
+            body = convergence.count_waiting(self.sim) * scenario.record_bytes * 4 / 3
             seconds += body / clients / link
         slack = BACKLOG_SECONDS + 2 * scenario.min_read_interval_seconds
         # The owner of an expired shard's parents may not hear of the shard, so that it
@@ -149,7 +149,7 @@ class LivenessMonitor:
         slack += self._count_expired_shards() * self.sim.config.listing_interval_seconds
         if scenario.commit == "manual":
             slack += self._seconds_in_turns() + self._ack_seconds()
-        return slack + BACKLOG_TIMES * seconds
+        return slack + BACKLOG_TIMES * seconds + convergence.fleet_seconds(self.sim)
 
     def _count_expired_shards(self) -> int:
         """Return how many shards have expired before a client has ended them."""
@@ -173,8 +173,8 @@ class LivenessMonitor:
 
         Children wait for their parents, so one shard may follow the other.
         """
-        rounds = count_waiting(self.sim) / self.sim.config.max_uncommitted_records
-        return rounds * MAX_ACK_ROUND_SECONDS
+        most = self.sim.config.max_uncommitted_records
+        return convergence.count_waiting(self.sim) / most * MAX_ACK_ROUND_SECONDS
 
     def check_backlog(self) -> None:
         """Check that the records that ``backlog_seconds()`` noted are done (L7)."""
@@ -183,7 +183,7 @@ class LivenessMonitor:
             if arn not in requested:
                 continue
             trace = self.sim.checker.shards[arn, shard_id]
-            first = first_due(self.sim, arn, trace)
+            first = convergence.first_due(self.sim, arn, trace)
             left = None if first is None else trace.first_undone(first, due)
             if left is not None:
                 text = f"record {left} of {due} in {shard_id} isn't done in time"
@@ -233,8 +233,8 @@ class LivenessMonitor:
                 if not row.get("owner"):
                     unowned[key] = self._unowned_since.get(key, now)
         self._unowned_since = unowned
-        writing_seconds = sum(sim.scenario.shards) / sim.store.write_capacity.rate
-        limit_seconds = UNOWNED_SECONDS + 2 * writing_seconds
+        limit_seconds = UNOWNED_SECONDS + convergence.fleet_seconds(sim)
+        limit_seconds += 2 * sum(sim.scenario.shards) / sim.store.write_capacity.rate
         excused_until = self._disturbed_at + DISTURBANCE_SECONDS
         # A killed command may have changed rows without notifying the clients.
         killed_at = max(self._operators_killed_at.values(), default=-math.inf)

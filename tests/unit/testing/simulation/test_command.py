@@ -112,13 +112,16 @@ def test_kinds_may_have_rates_and_lengths_of_their_own() -> None:
     assert sum(rate.per_minute for rate in together) == pytest.approx(12)
     assert {rate.seconds for rate in together} == {5.0}
     named = {rate.kind for rate in parse_rates("all,subscriptions")}
-    assert named - {rate.kind for rate in parse_rates("all")} == {*SUBSCRIPTION_KINDS}
+    every = {rate.kind for rate in parse_rates("all")}
+    assert named - every == {*SUBSCRIPTION_KINDS}
+    in_fleets = {rate.kind for rate in parse_rates("fleet")}
+    assert every - in_fleets == {*FATAL, "expire", "pause", "seek", "seek_to_end"}
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("rain", "faults: rain; known are all, subscriptions, none, auto, "),
+        ("rain", "faults: rain; known are all, fleet, subscriptions, none, auto, "),
         ("crash:0", "crash:0: rate and length must be greater than 0"),
         ("crash:often", "crash:often: rate and length must be numbers"),
         ("crash:1:2:3", "crash:1:2:3: write at most KIND:PER_MINUTE:SECONDS"),
