@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -39,9 +39,6 @@ class MemoryLeaseTable:
         self.errors: list[Exception] = []  # raised instead of the next writes
         self.late_errors: list[Exception] = []  # raised after the next writes
         self.scan_errors: list[Exception] = []  # raised instead of the next scans
-        # When each worker lost a lease; None while it has it.
-        self.lost_at: dict[tuple[str, str], float | None] = {}
-        self.now: Callable[[], float] = float
         self.is_checked = False  # whether leases must only go forward
 
     async def scan(self, *, consistent: bool = False) -> list[Row]:
@@ -88,10 +85,6 @@ class MemoryLeaseTable:
         assert place_of(after) >= place_of(before), (before, after)
         epochs = [number(row.get("kinesumer_epoch", 0)) for row in (before, after)]
         assert epochs[0] <= epochs[1]
-        old, new = (str(row.get("leaseOwner", "")) for row in (before, after))
-        if old != new:
-            self.lost_at[key, old] = self.now()
-            self.lost_at[key, new] = None
 
     def owners(self) -> dict[str, str]:
         """Return the owner of each lease that isn't read to its end."""
@@ -148,7 +141,7 @@ class Fleet(World):
     def __init__(self, loop: VirtualLoop, shards: int = 8) -> None:
         super().__init__(loop)
         self.leases = MemoryLeaseTable()
-        self.leases.now, self.leases.is_checked = self.clock.now, True
+        self.leases.is_checked = True
         self.workers: list[KclWorker] = []
         self.kinesis.create_stream("orders", shards)
         for shard in self.kinesis.source("orders").list_shards_now():

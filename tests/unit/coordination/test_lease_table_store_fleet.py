@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from functools import partial
 from random import Random
-from typing import Any
 
 import pytest
 
 from kinesumer.errors import StoreUnavailableError
-from kinesumer.model.records import Record
 from kinesumer.testing.simulation.event_loop import VirtualLoop
-from tests.support.fleet import FAILOVER_SECONDS, Fleet, KclWorker
-from tests.support.world import Client, run_on
+from tests.support.fleet import FAILOVER_SECONDS, Fleet
+from tests.support.world import Client
 
 
 def all_seen(fleet: Fleet, *clients: Client) -> Counter[str]:
@@ -166,111 +162,3 @@ async def test_shards_are_split_and_merged_while_both_kinds_of_workers_read(
     # Within a shard, and from a parent to its children, records keep their order.
     texts = [text for text in client.texts if int(text[1:]) % 8 == 0]
     assert texts == sorted(texts, key=lambda text: int(text[1:]))
-
-
-# --- any faults at any time ---
-
-
-class Faults:
-    """A fleet whose workers, clients, shards and lease table change at random."""
-
-    def __init__(self, fleet: Fleet, seed: int) -> None:
-        self.fleet, self.random = fleet, Random(seed)
-        self.workers: list[KclWorker] = []
-        self.clients: list[Client] = []
-        self.everyone: list[Client] = []
-        self.violations: list[tuple[str, str]] = []
-        self._count = 0
-
-    async def play(self, minutes: float) -> None:
-        """Inject a fault every few seconds."""
-        end = self.fleet.clock.now() + 60 * minutes
-        while self.fleet.clock.now() < end:
-            await self.random.choice(self._faults())()
-            await asyncio.sleep(self.random.uniform(1, 15))
-
-    def _faults(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        faults = [self.split, self.merge, self.lose_answers, self.outage]
-        size = len(self.workers) + len(self.clients)
-        faults += [self.join_worker, self.join_client] * (1 + 2 * (size < 3))
-        if size > 1:
-            faults += [self.kill, self.freeze, self.leave]
-        return faults
-
-    def _name(self) -> str:
-        self._count += 1
-        return f"n{self._count}"
-
-    async def join_worker(self) -> None:
-        if len(self.workers) < 3:
-            self.workers.append(self.fleet.worker(self._name()))
-
-    async def join_client(self) -> None:
-        if len(self.clients) < 3:
-            name = self._name()
-            client = self.fleet.client(name, handle=partial(self.check, name))
-            self.clients.append(client)
-            self.everyone.append(client)
-
-    async def check(self, name: str, record: Record) -> None:
-        """Check that a client delivers only what it owns, or owned a moment ago."""
-        lost_at = self.fleet.leases.lost_at.get((record.shard_id, name), -1e9)
-        if lost_at is not None and self.fleet.clock.now() - lost_at > 7.5:
-            self.violations.append((name, record.shard_id))
-
-    async def kill(self) -> None:
-        names: list[Any] = [*self.workers, *self.clients]
-        dead = self.random.choice(names)
-        (self.workers if dead in self.workers else self.clients).remove(dead)
-        dead.kill()
-
-    async def freeze(self) -> None:
-        names: list[Any] = [*self.workers, *self.clients]
-        self.random.choice(names).machine.freeze(self.random.uniform(1, 40))
-
-    async def leave(self) -> None:
-        if len(self.clients) > 1:
-            client = self.clients.pop(0)
-            if client.client.assignment():
-                await client.stop()
-            client.kill()
-
-    async def split(self) -> None:
-        shards = self.fleet.open_shards()
-        if len(shards) < 12:
-            self.fleet.kinesis.split("orders", self.random.choice(shards))
-
-    async def merge(self) -> None:
-        shards = self.fleet.open_shards()
-        if len(shards) > 4:
-            at = self.random.randrange(len(shards) - 1)
-            self.fleet.kinesis.merge("orders", *shards[at : at + 2])
-
-    async def lose_answers(self) -> None:
-        count = self.random.randint(1, 20)
-        self.fleet.leases.late_errors = [StoreUnavailableError("slow")] * count
-
-    async def outage(self) -> None:
-        self.fleet.leases.errors = [StoreUnavailableError("down")] * 10_000
-        await asyncio.sleep(self.random.uniform(1, 12))
-        self.fleet.leases.errors = []
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_no_fault_loses_a_record_or_lets_a_former_owner_go_on(seed: int) -> None:
-    fleet = Fleet(VirtualLoop(Random(seed)), shards=6)
-    faults = Faults(fleet, seed)
-
-    async def play() -> None:
-        fleet.loop.spawn(fleet.loop.services, fleet.produce(420))
-        await faults.play(minutes=6)
-        fleet.leases.late_errors = []
-        await faults.join_client()
-        await asyncio.sleep(180)
-
-    run_on(fleet.loop, play())
-    assert fleet.produced <= all_seen(fleet, *faults.everyone).keys()
-    assert not faults.violations
-    living = {worker.name for worker in faults.workers}
-    living |= {client.client.client_id for client in faults.clients}
-    assert {*fleet.leases.owners().values()} <= living
