@@ -17,7 +17,7 @@ from kinesumer.errors import (
 from kinesumer.model.positions import Position
 from kinesumer.model.rows import MemberRow, Row, ShardRow, StreamRow
 from kinesumer.model.streams import HASH_KEYS, ShardKey, Start
-from kinesumer.ports import AllOf, Write
+from kinesumer.ports import AllOf, Write, WriteResult
 from kinesumer.testing.simulation.event_loop import VirtualLoop
 from kinesumer.wire import rows, shard_writes, writes
 from tests.support.fleet import FAILOVER_SECONDS, Fleet, lease_row
@@ -376,6 +376,30 @@ async def test_a_lease_is_renewed_while_the_session_sends_heartbeats(
     assert world.leases.rows[S0]["leaseCounter"] == counter
     assert held.deadline(mine.key, mine.epoch) < world.clock.now()
     renewing.cancel()
+
+
+async def test_a_lease_counts_from_when_its_write_was_sent(
+    world: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, held = world.store()
+    await beat(store)
+    write, sent = world.leases.write, list[float]()
+
+    async def write_slowly(change: Write) -> WriteResult:
+        sent.append(world.clock.now())
+        written = await write(change)
+        await asyncio.sleep(2)
+        return written
+
+    monkeypatch.setattr(world.leases, "write", write_slowly)
+    row = await claim(store, S0)
+    assert row is not None
+    assert held.deadline(row.key, 1) == sent[0] + 7.5
+    renewing = asyncio.create_task(store.keep_renewing())
+    await asyncio.sleep(3)
+    renewing.cancel()
+    assert len(sent) == 2
+    assert held.deadline(row.key, 1) == sent[1] + 7.5
 
 
 async def test_the_next_renewal_follows_one_that_failed(
