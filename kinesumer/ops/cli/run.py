@@ -24,7 +24,11 @@ from kinesumer.ops.cli.log_format import set_format
 from kinesumer.ops.cli.options import CommonOptions, command
 from kinesumer.ops.supervisor import probes
 from kinesumer.ops.supervisor.health import STARTING, read_health
-from kinesumer.ops.supervisor.metrics import collect_families, set_up_metrics
+from kinesumer.ops.supervisor.metrics import (
+    collect_families,
+    require_sdk,
+    set_up_metrics,
+)
 from kinesumer.ops.supervisor.processes import PROCESS_VARIABLE, Supervisor
 from kinesumer.ops.supervisor.reports import Report, start_to_report
 from kinesumer.ops.supervisor.target import ClientOptions, load_processor, load_target
@@ -211,6 +215,8 @@ def _run_here(target_name: str, given: ClientOptions, options: RunOptions) -> No
 
 def _supervise(target: str, given: ClientOptions, options: RunOptions) -> int:
     """Run the application in processes, and return the exit status."""
+    if options.metrics_port is not None:
+        require_sdk()  # once, in place of an error from each process
     first = given.client_id or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
     client_ids = [f"{first}-{number}" for number in range(options.processes)]
     if options.processes == 1:

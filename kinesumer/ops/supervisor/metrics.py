@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -101,21 +102,26 @@ def _word(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_:]", "_", name)
 
 
+def require_sdk() -> None:
+    """Raise ConfigurationError if OpenTelemetry's SDK isn't installed."""
+    if find_spec("opentelemetry.sdk") is None:
+        raise ConfigurationError(
+            "--metrics-port needs OpenTelemetry's SDK, which isn't installed: pip "
+            "install 'kinesumer[otel]'"
+        )
+
+
 def set_up_metrics() -> None:
     """Let OpenTelemetry's metrics be collected with those of Prometheus's client.
 
     Raises ConfigurationError if the SDK isn't installed, or if the program has set it
     up.
     """
-    try:
-        from opentelemetry import metrics
-        from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-    except ImportError as error:
-        raise ConfigurationError(
-            f"--metrics-port needs OpenTelemetry's SDK, but {error.name} isn't "
-            "installed: pip install 'kinesumer[otel]'"
-        ) from error
+    require_sdk()
+    from opentelemetry import metrics
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
     reader = InMemoryMetricReader()
     provider = MeterProvider([reader])
     metrics.set_meter_provider(provider)

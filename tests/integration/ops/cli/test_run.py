@@ -383,6 +383,16 @@ def test_wrong_use(
     assert said in error_text(run("run", *arguments), 2)
 
 
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_metrics_without_their_extra_are_refused_before_anything_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch, processes: str
+) -> None:
+    without = "kinesumer.ops.supervisor.metrics.find_spec"
+    monkeypatch.setattr(without, lambda name: None)
+    result = run("run", "shop:app", "--metrics-port=0", f"--processes={processes}")
+    assert error_text(result, 2).endswith("pip install 'kinesumer[otel]'")
+
+
 @pytest.mark.parametrize(
     "option",
     ["--processes=0", "--processes=257", "--health-port=65536", "--log-format=xml"],
