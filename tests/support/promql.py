@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
+DASHBOARD = Path(__file__).parents[2] / "observability" / "grafana.json"
 TOKEN = re.compile(
     r"""\s*(?:
     (?P<string>"(?:[^"\\]|\\.)*")
@@ -55,6 +58,26 @@ class Named(NamedTuple):
 def named(expression: str) -> Named:
     """Return the names in an expression. Fails if it can't be evaluated."""
     return _Evaluation(expression, {}).names
+
+
+def panel_queries() -> list[str]:
+    """Return the queries of the dashboard for Grafana, for all apps and streams."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    return [
+        re.sub(r"\$(app|stream)\b", ".*", target["expr"])
+        for panel in panels
+        for target in panel["targets"]
+    ]
+
+
+def is_of_client(query: str) -> bool:
+    """Return whether a query asks for what clients themselves measure."""
+    return "messaging_" in query
+
+
+def shows_problems(query: str) -> bool:
+    """Return whether a panel's query has results only while there are problems."""
+    return query.endswith(" > 0") and "members" not in query
 
 
 def evaluate(expression: str, scrape: Scrape) -> Vector:
@@ -146,14 +169,16 @@ class _Evaluation:
 
     def _call(self, name: str) -> Vector:
         self._expect("(")
-        count = None
-        if name == "topk":
-            count = int(self._next())
+        number = 0.0
+        if name in ("topk", "histogram_quantile"):
+            number = float(self._next())
             self._expect(",")
         found = self._vector(0)
         self._expect(")")
         if name == "topk":
-            return dict(sorted(found.items(), key=lambda s: -s[1])[:count])
+            return dict(sorted(found.items(), key=lambda s: -s[1])[: int(number)])
+        if name == "histogram_quantile":  # of rates, which are 0 here
+            return {frozenset(p for p in k if p[0] != "le"): 0.0 for k in found}
         if name == "absent":
             return {} if found else {frozenset(): 1.0}
         assert name in ("rate", "deriv"), name

@@ -19,6 +19,7 @@ from kinesumer.testing import EmbeddedAws
 from tests.support.cli import Process, Run, Starter, error_text, finished, lines
 from tests.support.clock import wait_until
 from tests.support.ports import free_port
+from tests.support.promql import evaluate, is_of_client, panel_queries, read_scrape
 
 pytestmark = pytest.mark.process
 
@@ -218,6 +219,10 @@ def test_two_processes_share_the_records_and_leave_at_a_signal(
     assert len(seen.pids) == 2
     wait_until(lambda: sum(processed(metrics).values()) == 100, "all are counted")
     assert min(processed(metrics).values()) > 0
+    scrape = read_scrape(get(metrics, "/metrics")[1])
+    of_clients = [query for query in panel_queries() if is_of_client(query)]
+    assert of_clients
+    assert all(evaluate(query, scrape) for query in of_clients)
     assert stop(process) == ["closed", "closed"]
     assert not any(map(is_alive, seen.pids))
     # All positions were stored: the next process goes on after them.

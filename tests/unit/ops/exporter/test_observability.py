@@ -18,7 +18,9 @@ from kinesumer.ops.exporter.metrics import (
     PREFIX,
     SHARD_STATES,
 )
-from tests.support.promql import evaluate, named, read_scrape
+from kinesumer.ops.supervisor.metrics import metric_name
+from kinesumer.telemetry import conventions
+from tests.support.promql import evaluate, named, read_scrape, shows_problems
 
 ROOT = Path(__file__).parents[4]
 DASHBOARD = json.loads((ROOT / "observability" / "grafana.json").read_text())
@@ -35,6 +37,16 @@ LABELS = {
     **{f"{PREFIX}{name}_total": set(about.labels) for name, about in COUNTERS.items()},
 }
 """The labels of each scraped metric; test_metrics.py checks them at a live exporter."""
+OF_MESSAGES = {
+    metric_name(name, "")
+    for name in (conventions.GROUP, conventions.DESTINATION, conventions.SYSTEM)
+}
+OF_CLIENTS = {
+    f"{metric_name(conventions.CONSUMED_MESSAGES, '')}_total": OF_MESSAGES,
+    f"{metric_name(conventions.PROCESS_DURATION, 's')}_bucket": OF_MESSAGES | {"le"},
+}
+"""Those of clients in panels; test_run.py evaluates the panels with live clients."""
+KNOWN = LABELS | OF_CLIENTS
 STATES = {f"{PREFIX}members": set(MEMBER_STATES), f"{PREFIX}shards": set(SHARD_STATES)}
 TARGETS = [
     pytest.param(target["expr"], target["legendFormat"], id=panel["title"])
@@ -89,6 +101,26 @@ def test_the_dashboard_can_be_imported() -> None:
         )
 
 
+def test_a_panel_of_problems_says_none_while_there_are_none() -> None:
+    for panel in DASHBOARD["panels"]:
+        is_empty = all(shows_problems(t["expr"]) for t in panel["targets"])
+        shown = panel["fieldConfig"]["defaults"].get("noValue")
+        assert (shown == "none") == is_empty, panel["title"]
+
+
+def test_prometheus_reads_the_rules_and_the_ports_of_the_guide() -> None:
+    path = ROOT / "observability" / "prometheus.yaml"
+    settings = yaml.safe_load(path.read_text())
+    assert [(path.parent / name).exists() for name in settings["rule_files"]] == [True]
+    ports = [
+        target.rpartition(":")[2]
+        for job in settings["scrape_configs"]
+        for scraped in job["static_configs"]
+        for target in scraped["targets"]
+    ]
+    assert re.findall(r"(?:--listen 127.0.0.1:|--metrics-port )(\d+)", GUIDE) == ports
+
+
 def test_variables_are_those_that_panels_use() -> None:
     known = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
     assert set(re.findall(r"\$(\w+)", " ".join(variables_used()))) <= known
@@ -111,12 +143,12 @@ def judge(expression: str) -> None:
     found = named(expression)
     assert found.selectors
     for metric, matchers in found.selectors:
-        assert metric in LABELS, metric
+        assert metric in KNOWN, metric
         for label, value in matchers:
-            assert label in LABELS[metric], (metric, label)
+            assert label in KNOWN[metric], (metric, label)
             if label == "state":
                 assert value in STATES[metric], value
-    assert found.grouped <= set.union(*(LABELS[s.metric] for s in found.selectors))
+    assert found.grouped <= set.union(*(KNOWN[s.metric] for s in found.selectors))
 
 
 def left(expression: str) -> set[str]:
@@ -126,7 +158,7 @@ def left(expression: str) -> set[str]:
         return found.grouped
     if "sum(" in expression or "max(" in expression or "min(" in expression:
         return set()
-    return LABELS[found.selectors[0].metric]
+    return KNOWN[found.selectors[0].metric]
 
 
 SCRAPE = read_scrape(
