@@ -109,13 +109,14 @@ def container(name: str) -> Recipe:
     options, _, check = found["HEALTHCHECK"].partition(" CMD ")
     given = dict(each.split("=", 1) for each in shlex.split(found["ENV"]))
     compose = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    given |= _on_this_machine(given)
     is_alive = json.loads(check)
     return Recipe(
         name,
         json.loads(found["CMD"]),
         {**given, "HOSTNAME": name},
         is_alive,
-        [*is_alive[:-1], f"{is_alive[-1]} --ready"],
+        [*is_alive[:-1], is_alive[-1].replace("/live", "/ready")],
         _seconds(dict(re.findall(r"--(\S+)=(\S+)", options))["timeout"]),
         [],
         _seconds(compose["services"]["consumer"]["stop_grace_period"]),

@@ -21,13 +21,15 @@ from tests.support.clock import PATIENCE_SECONDS
 from tests.support.doc_pages import ROOT, blocks, command_lines
 
 # Programs that a page may use besides the ones of this repository. Every system has
-# them, or the page installs them.
+# them, or the page installs them or is about them.
 SYSTEM = {
     ".",
     "cat",
+    "docker",
     "faststream",
     "grep",
     "pip",
+    "prometheus",
     "python",
     "python3",
     "seq",

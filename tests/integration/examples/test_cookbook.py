@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,9 +39,14 @@ def test_an_app_writes_orders_and_its_test_needs_no_aws(
         wait_until(ledger.read_text, "an order is written")
         wait_until(letters.exists, "a dead letter is written")
     assert ledger.read_text() == "ann pays 7.0\n"
+    # As the page says, in a directory that has no settings of pytest.
+    for name in ("app.py", "test_app.py"):
+        shutil.copy(EXAMPLES / "app" / name, tmp_path)
+    page = (ROOT / "docs" / "run.md").read_text()
+    [arguments] = re.findall(r"^\$ python -m (pytest .*)$", page, re.M)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_app.py"],
-        cwd=EXAMPLES / "app",
+        [sys.executable, "-m", *arguments.split()],
+        cwd=tmp_path,
         env={name: os.environ[name] for name in os.environ if "AWS" not in name},
         capture_output=True,
         text=True,

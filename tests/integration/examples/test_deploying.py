@@ -38,6 +38,7 @@ HAND_OVER_SECONDS = 16
 # A probe may watch for a whole lease, and then wait for one more response.
 PROBE_SECONDS = 8 + 5
 USER = 10001
+SCRIPT, UV = "scripts/build", ".venv-uv/bin/uv"
 
 
 def all_recipes() -> list[Recipe]:
@@ -204,3 +205,11 @@ def test_the_image_installs_nothing_from_an_index_without_a_hash() -> None:
     assert installs
     for install in installs:
         assert "--require-hashes" in install or "--no-index" in install
+
+
+def test_the_image_is_made_by_what_a_checkout_has() -> None:
+    text = (FOLDER / "Dockerfile").read_text().replace("\\\n", " ")
+    steps = re.findall(r"^#   (?! )(\S+)", text, re.M)
+    assert steps == [SCRIPT, "cp", UV, UV, "docker"]
+    assert (EXAMPLES.parent / SCRIPT).exists()
+    assert f"{UV} export" in (EXAMPLES.parent / "scripts/environment.sh").read_text()
