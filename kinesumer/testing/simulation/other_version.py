@@ -27,6 +27,7 @@ from types import ModuleType
 from typing import Any, Self, cast
 
 from kinesumer.coordination.heartbeat import HeartbeatTask
+from kinesumer.model.records import PackedRecords
 from kinesumer.model.streams import Stream
 from kinesumer.testing.simulation.client import Process, on_thread
 from kinesumer.testing.simulation.package_copy import PRESENT, add_copy
@@ -55,6 +56,8 @@ class Translator:
             return {key: self(each) for key, each in value.items()}
         if kind in (list, tuple, frozenset, set):
             return kind(map(self, value))
+        if isinstance(value, PackedRecords):  # each version packs them in its own way
+            return [self(record) for record in value]
         if kind not in self._kinds:
             self._kinds[kind] = self._find_kind(kind)
         if (target := self._kinds[kind]) is None:

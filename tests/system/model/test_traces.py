@@ -40,6 +40,7 @@ def traces() -> Traces:
         leader(sim).machine.kill()
         await asyncio.sleep(30)
         child = sim.merge(STREAM, low, high)
+        await asyncio.sleep(1)  # until the child has a row
         await operate(sim, lambda o: pauses.pause(o.context, arn, child, "trial"))
         await asyncio.sleep(15)
         await operate(sim, lambda o: pauses.resume(o.context, arn, child))

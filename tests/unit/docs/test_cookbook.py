@@ -19,6 +19,7 @@ PRESENT = {"aiobotocore", "aiohttp", "botocore", "consume", "kinesumer", "msgspe
 BRINGS = {
     "aioboto3": "kinesumer[aioboto3]",
     "dask": "distributed",
+    "faststream": "kinesumer[faststream]",
     "psycopg": "psycopg[binary",
     "psycopg_pool": ",pool]",
     "pyarrow": "kinesumer[arrow]",
