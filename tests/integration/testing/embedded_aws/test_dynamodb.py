@@ -81,6 +81,29 @@ async def test_a_table_made_anew_has_another_id(
     assert await table_id() != first
 
 
+async def test_an_index_that_is_added_to_a_table_is_active_at_once(
+    dynamodb: Any, table: str
+) -> None:
+    # KCL 3 waits for this before its fleet leaves the mode compatible with KCL 2.
+    keys = [{"AttributeName": "leaseOwner", "KeyType": "HASH"}]
+    index = {
+        "IndexName": "LeaseOwnerToLeaseKeyIndex",
+        "KeySchema": keys,
+        "Projection": {"ProjectionType": "KEYS_ONLY"},
+    }
+    await dynamodb.update_table(
+        TableName=table,
+        AttributeDefinitions=[{"AttributeName": "leaseOwner", "AttributeType": "S"}],
+        GlobalSecondaryIndexUpdates=[{"Create": index}],
+    )
+    described = (await dynamodb.describe_table(TableName=table))["Table"]
+    found = {
+        index["IndexName"]: index["IndexStatus"]
+        for index in described["GlobalSecondaryIndexes"]
+    }
+    assert found["LeaseOwnerToLeaseKeyIndex"] == "ACTIVE"
+
+
 def test_requests_leave_no_copies_of_rows_behind(aws: EmbeddedAws, table: str) -> None:
     def request() -> None:
         key = {"TableName": table, "Key": KEY}
