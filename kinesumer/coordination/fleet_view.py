@@ -26,6 +26,7 @@ from kinesumer.wire.kcl_workers import (
     read_clients,
     read_workers,
     takes_leases,
+    upgrade_leader,
 )
 
 # A worker takes no more leases of other workers at a time, as KCL's by default.
@@ -73,6 +74,8 @@ class FleetView:
         self._noted_workers: dict[str, int] = {}
         self._clients = frozenset[str]()  # the app's clients with entries
         self._takes_leases = False  # whether KCL 3's workers take leases themselves
+        # The owner that is to end the mode compatible with KCL 2, if it is on.
+        self.upgrade_leader: str | None = None
         self._app, self._client_id = app, client_id
         self._failover_seconds = failover_seconds
         self._random = random
@@ -118,6 +121,7 @@ class FleetView:
         self.listed_workers = read_workers(table)
         self._clients = read_clients(table, self._app)
         self._takes_leases = takes_leases(table)
+        self.upgrade_leader = upgrade_leader(table)
         found = [row for row in table if is_lease(row)]
         self.has_types = self.has_types or any(ENTITY_TYPE in row for row in found)
         if began - self._looked_at > MAX_GAP_SHARE * self._failover_seconds:

@@ -36,12 +36,28 @@ class FleetWorkers:
         """Write the client's entry where KCL's workers have theirs, until cancelled."""
         clock = self._member.clock
         while True:
+            self._warn_if_it_leads()
             try:
                 await self.write_once()
             except KinesumerError as error:
                 if self._lines.is_due("", clock.now()):
                     logger.warning("can't write the entry for KCL 3: %s", error)
             await asyncio.sleep(WRITE_SECONDS)
+
+    def _warn_if_it_leads(self) -> None:
+        member, clock = self._member, self._member.clock
+        if (
+            self._view.upgrade_leader == member.client_id
+            and self._has_living(self._view.listed_workers, clock.wall())
+            and self._lines.is_due("leader", clock.now())
+        ):
+            logger.warning(
+                "the workers of KCL fleet %s elect client %s as their leader, which "
+                "can't end their mode compatible with KCL 2: to end it, stop this "
+                "client until they have left the mode",
+                member.lease_table,
+                member.client_id,
+            )
 
     async def write_once(self) -> None:
         """Read the entries, and write the client's own."""

@@ -10,18 +10,21 @@ lease needs an entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import floor
 
 from kinesumer.model.rows import Key, Row, UnsupportedValue, Value
 from kinesumer.ports import AllOf, Write
-from kinesumer.wire.kcl_leases import ENTITY_TYPE, KEY
+from kinesumer.wire.kcl_leases import ENTITY_TYPE, KEY, OWNER, is_lease
 from kinesumer.wire.kcl_shards import APP
 
 ENTRY = "WORKER_METRIC_STATS"
 # The type of the row in the lease table that says how workers share leases.
 _MODE, _MODE_NAME = "CLIENT_VERSION_MIGRATION", "cv"
 _ASSIGNED = ("CLIENT_VERSION_3X", "CLIENT_VERSION_3X_WITH_ROLLBACK")
+_COMPATIBLE = "CLIENT_VERSION_UPGRADE_FROM_2X"
+# KCL 2 shuffles the owners of leases with java.util.Random, and the first one leads.
+_SEED, _FACTOR, _MASK = 1947, 0x5DEECE66D, (1 << 48) - 1
 ENTRY_KEY = "wid"  # the key of the table of KCL 3.4 and before
 UPDATED_AT = "lut"  # in seconds
 # The leader of KCL 3 believes for this long that a worker is alive.
@@ -63,8 +66,35 @@ def takes_leases(table: Iterable[Row]) -> bool:
 
     So it is in the mode that is compatible with KCL 2.
     """
-    modes = [row.get(_MODE_NAME) for row in table if row.get(ENTITY_TYPE) == _MODE]
-    return any(mode not in _ASSIGNED for mode in modes)
+    return any(mode not in _ASSIGNED for mode in _modes(table))
+
+
+def upgrade_leader(table: Sequence[Row]) -> str | None:
+    """Return the owner of leases that is to end the mode compatible with KCL 2.
+
+    Return None if a table doesn't say that it is in this mode. Workers elect one of all
+    owners by a rule that knows only their names. A client can't end the mode.
+    """
+    owners = {str(row[OWNER]) for row in table if is_lease(row) and OWNER in row}
+    if _COMPATIBLE not in _modes(table) or not owners:
+        return None
+    return _first_shuffled(sorted(owners))
+
+
+def _modes(table: Iterable[Row]) -> list[Value | None]:
+    return [row.get(_MODE_NAME) for row in table if row.get(ENTITY_TYPE) == _MODE]
+
+
+def _first_shuffled(names: list[str]) -> str:
+    """Return the first name after Java's ``Collections.shuffle``."""
+    state = _SEED ^ _FACTOR
+    for size in range(len(names), 1, -1):
+        state = (state * _FACTOR + 11) & _MASK
+        bits = state >> 17
+        is_power_of_two = size & (size - 1) == 0
+        other = size * bits >> 31 if is_power_of_two else bits % size
+        names[size - 1], names[other] = names[other], names[size - 1]
+    return names[0]
 
 
 def is_alive(updated_at: int, wall: float) -> bool:

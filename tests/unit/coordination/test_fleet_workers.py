@@ -17,7 +17,7 @@ from kinesumer.errors import ConfigurationError, StoreUnavailableError
 from kinesumer.model.rows import Row
 from kinesumer.ports import FleetTables
 from kinesumer.testing.simulation.event_loop import VirtualLoop
-from tests.support.fleet import FAILOVER_SECONDS, Fleet, MemoryLeaseTable
+from tests.support.fleet import FAILOVER_SECONDS, Fleet, MemoryLeaseTable, lease_row
 from tests.support.world import APP
 
 
@@ -98,4 +98,29 @@ async def test_a_failed_entry_is_logged_and_written_again(
     await asyncio.sleep(2.5 * WRITE_SECONDS)
     assert "c1" in fleet.leases.rows
     assert caplog.text.count("can't write the entry") == 1
+    writing.cancel()
+
+
+async def test_a_client_that_kcl_s_workers_elect_says_that_it_holds_them_up(
+    world: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Entries(world)
+    mode: Row = {
+        "leaseKey": "Migration3.0",
+        "entityType": "CLIENT_VERSION_MIGRATION",
+        "cv": "CLIENT_VERSION_UPGRADE_FROM_2X",
+    }
+    leases = [lease_row(f"shard-{owner}", leaseOwner=owner) for owner in ("c1", "w1")]
+    table = [mode, *leases, fleet.worker("leaseKey", "w1", age=-LOOK_SECONDS)]
+    fleet.see(mode, *leases)
+    writing = asyncio.create_task(fleet.entries.keep_writing())
+    await asyncio.sleep(2.5 * WRITE_SECONDS)
+    assert "elect" not in caplog.text
+    fleet.see(*table)
+    await asyncio.sleep(2.5 * WRITE_SECONDS)
+    assert caplog.text.count("elect client c1 as their leader") == 1
+    caplog.clear()
+    fleet.see(*table, lease_row("shard-w2", leaseOwner="w2"))
+    await asyncio.sleep(LOOK_SECONDS)
+    assert "elect" not in caplog.text
     writing.cancel()

@@ -13,6 +13,7 @@ from kinesumer.wire.kcl_workers import (
     read_clients,
     read_workers,
     takes_leases,
+    upgrade_leader,
     workers_table,
 )
 
@@ -68,6 +69,29 @@ def test_the_mode_says_whether_workers_take_leases(mode: str, *, takes: bool) ->
     }
     assert takes_leases([IN_LEASES, row]) is takes
     assert not takes_leases([IN_LEASES])
+
+
+# By the number of owners: the one that Java elects, counted from 0 in their order.
+@pytest.mark.parametrize(
+    ("count", "elected"), [(1, 0), (2, 0), (3, 2), (4, 3), (6, 2), (10, 8), (12, 9)]
+)
+def test_the_owner_that_kcl_elects_is_to_end_the_mode_compatible_with_kcl_2(
+    count: int, elected: int
+) -> None:
+    mode: Row = {
+        "leaseKey": "Migration3.0",
+        "entityType": "CLIENT_VERSION_MIGRATION",
+        "cv": "CLIENT_VERSION_UPGRADE_FROM_2X",
+    }
+    leases: list[Row] = [
+        {"leaseKey": f"shard-{number}", "leaseCounter": 1, "leaseOwner": f"w{name:02}"}
+        for number, name in enumerate([*reversed(range(count)), 0])
+    ]
+    free: Row = {"leaseKey": "shard-free", "leaseCounter": 1}
+    assert upgrade_leader([IN_LEASES, mode, free, *leases]) == f"w{elected:02}"
+    rolled_back = mode | {"cv": "CLIENT_VERSION_2X"}
+    assert upgrade_leader([IN_LEASES, rolled_back, *leases]) is None
+    assert upgrade_leader([IN_LEASES, mode, free]) is None
 
 
 def test_a_worker_is_alive_for_a_minute_after_its_entry() -> None:
