@@ -46,7 +46,17 @@ class FleetRows:
     async def get(self, key: Key, *, consistent: bool) -> Row | None:
         """Return one row, or None."""
         row = await self._own.get(key, consistent=consistent)
-        return self._plain_group(row) if key == self._group_key else row
+        return self._plain_group(row) if row and key == self._group_key else row
+
+    async def query(
+        self, pk: str, *, first: str, last: str, consistent: bool
+    ) -> list[Row]:
+        """Return rows of a partition: see ``ports.StateStore``."""
+        found = await self._own.query(pk, first=first, last=last, consistent=consistent)
+        group = self._group_key
+        return [
+            self._plain_group(row) if (pk, row["sk"]) == group else row for row in found
+        ]
 
     async def start_of(self, arn: str) -> str:
         """Return where the app begins with a stream, as a row's text."""
@@ -85,12 +95,10 @@ class FleetRows:
             values[rows.KCL_TABLE] = self._member.lease_table
             write = write._replace(set=values)
         is_applied, row = await self._own.write(write)
-        return WriteResult(is_applied, self._plain_group(row))
+        return WriteResult(is_applied, self._plain_group(row) if row else None)
 
-    def _plain_group(self, row: Row | None) -> Row | None:
+    def _plain_group(self, row: Row) -> Row:
         """Return the group's row as of an app with its own positions."""
-        if row is None:
-            return None
         member = self._member
         name, table = member.lease_table, row.get(rows.KCL_TABLE)
         if name not in (table, row.get(rows.CUT_OVER)):

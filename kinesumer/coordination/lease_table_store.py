@@ -88,7 +88,7 @@ class LeaseTableStore:
         query of a range decides which leases of other workers the client may take.
         """
         if not pk.startswith(self._prefix):
-            return await self._own.query(
+            return await self._rows.query(
                 pk, first=first, last=last, consistent=consistent
             )
         await (self._scan(consistent=True) if consistent else self._fresh())

@@ -44,6 +44,8 @@ async def test_the_group_row_names_the_lease_table(world: Fleet) -> None:
     assert written.row is not None and rows.read_group(written.row).group_id == "g"
     row = await store.get(rows.group_key(APP))
     assert row is not None and rows.read_group(row).group_id == "g"
+    (row,) = await store.query(f"group#{APP}", consistent=True)
+    assert rows.read_group(row).group_id == "g"
     (stored,) = world.table.rows(f"group#{APP}")
     # Clients without kcl_table, and those of earlier versions, refuse the app.
     assert stored["version"] == 2
