@@ -89,6 +89,7 @@ def test_any_layout_reads_alike_in_columns(given: list[dict[str, object]]) -> No
     assert rows.number(0) == decoded[0].sequence_number
 
 
+@needs_compiled
 def test_aggregates_are_opened_unless_asked_for_raw() -> None:
     packed = aggregate([Entry(b"a", "k"), Entry(b"b", "l", "7")])
     body = page([record(1, b"\xf3\x89"), record(2, packed)])
@@ -134,12 +135,14 @@ def test_a_page_becomes_columns_without_pandas() -> None:
     assert done.stdout == b"False\n", done.stderr.decode()
 
 
+@needs_compiled
 def test_a_page_that_looks_like_an_end_has_its_records_as_objects() -> None:
     body = page([record(1, b"a"), record(2, b"b")], NextShardIterator=None)
     assert [each.data for each in decode_page(body).records] == [b"a", b"b"]
     assert len(rows_in(body)) == 2
 
 
+@needs_compiled
 def test_only_requested_columns_are_built() -> None:
     columns = Columns(schema("data", "shard_id"))
     rows = rows_of(decode_page(page([record(1, b"a")])), deaggregate=True)
