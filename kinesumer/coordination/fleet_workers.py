@@ -1,4 +1,4 @@
-"""Tell the leader of a KCL 3 fleet that a client is alive, and learn who else is."""
+"""Tell a KCL 3 fleet's leader that a client is alive, and learn which workers are."""
 
 from __future__ import annotations
 

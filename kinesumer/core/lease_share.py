@@ -1,7 +1,7 @@
 """Decide which leases of a KCL fleet a client takes.
 
-A client takes all leases that nobody has, or that have expired. So no shard waits for a
-KCL worker, which looks for them once in two failover times. By the rules of KCL's
+A client takes all leases that have no owner, or that have expired. So no shard waits
+for a KCL worker, which looks for them once in two failover times. By the rules of KCL's
 workers, it steals leases only up to its share, and only while there are none to take.
 The share is the number of leases, divided by the number of workers that have a lease,
 and rounded up.

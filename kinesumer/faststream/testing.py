@@ -33,7 +33,7 @@ class TestKinesisBroker(TestBroker[KinesisBroker, EnterType], broker=KinesisBrok
     def create_publisher_fake_subscriber(
         self, broker: KinesisBroker, publisher: KinesisPublisher
     ) -> tuple[KinesisSubscriber, bool]:
-        """Return who gets what a publisher publishes, and whether it is the user's."""
+        """Return a publisher's subscriber, and whether it is the user's."""
         for subscriber in _subscribers(self.brokers):
             if subscriber.reads(publisher.stream):
                 return subscriber, True
