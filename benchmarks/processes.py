@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from kinesumer.ports import Reservation
 
 # Enough that the limit of five reads per second and shard doesn't hold the CPU up.
-SHARDS = 128
+SHARDS = 256
 # One page number has three digits: see numbered().
 PAGES = 1000
 TICK_SECONDS = 0.25
@@ -71,7 +71,7 @@ class EndlessSource(CannedSource):
         """Return shards of the same size."""
         edges = [number * HASH_KEYS // SHARDS for number in range(SHARDS + 1)]
         return [
-            Shard(f"shard-{number:02}", edges[number], edges[number + 1] - 1)
+            Shard(f"shard-{number:03}", edges[number], edges[number + 1] - 1)
             for number in range(SHARDS)
         ]
 
