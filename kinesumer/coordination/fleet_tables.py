@@ -27,7 +27,7 @@ async def open_fleet_store(
     async with open_own() as own, open_tables() as tables:
         store = LeaseTableStore(member, held, own, tables.leases)
         workers = FleetWorkers(member, store.view, tables)
-        # If the renewals fail, so does the store: its client must not go on without.
+        # If the renewals fail, the store fails, too: its client would lose leases.
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(store.keep_renewing()),

@@ -32,8 +32,8 @@ from kinesumer.wire.kcl_workers import (
 # A worker takes no more leases of other workers at a time, as KCL's by default.
 MAX_STEALS = 1
 # After a gap between two scans that is longer than this part of the failover time, all
-# leases are watched anew. A worker renews its leases each third of this time. So within
-# the rest, it was able to.
+# leases are watched anew. A worker renews its leases each third of the failover time,
+# and so could renew them in the time that is left.
 MAX_GAP_SHARE = 0.5
 NEVER = float("-inf")
 

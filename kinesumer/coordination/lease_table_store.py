@@ -111,9 +111,9 @@ class LeaseTableStore:
             stored = await self._own.query(
                 pk, first=first, last=last, consistent=consistent
             )
-        ids = {key.sk.partition("/")[2] for key in keys.values()}
+        ids = {rows.shard_id_of(key.sk) for key in keys.values()}
         # Until a lease is marked as moved, the shard's row in the own table is void.
-        found += [row for row in stored if str(row["sk"]).partition("/")[2] not in ids]
+        found += [row for row in stored if rows.shard_id_of(row["sk"]) not in ids]
         return sorted((row for row in found if row is not None), key=itemgetter("sk"))
 
     async def _fresh(self) -> None:
@@ -140,7 +140,7 @@ class LeaseTableStore:
         return self.view.shard_row(key, seen, start)
 
     def _shard(self, key: Key) -> ShardKey:
-        return ShardKey(key.pk.removeprefix(self._prefix), key.sk.partition("/")[2])
+        return ShardKey(key.pk.removeprefix(self._prefix), rows.shard_id_of(key.sk))
 
     async def _read(self, shard: ShardKey) -> SeenLease | None:
         """Read a shard's lease consistently."""
@@ -242,7 +242,7 @@ class LeaseTableStore:
             return False
         # A parent that was created after the move has no lease.
         stored = await self._own.query(write.key.pk)
-        ids = {str(row["sk"]).partition("/")[2] for row in stored}
+        ids = {rows.shard_id_of(row["sk"]) for row in stored}
         return any(seen is None and name in ids for name, seen in found.items())
 
     async def _with_hash_keys(

@@ -111,7 +111,7 @@ async def read_shards(
     stored, wrong = rows.parse_rows(rows.read_shard, found)
     for _, error in wrong:
         context.failure_log.record_corrupt_row(error)
-    return ShardRows(stored, frozenset(sk.partition("/")[2] for sk, _ in wrong))
+    return ShardRows(stored, frozenset(rows.shard_id_of(sk) for sk, _ in wrong))
 
 
 async def read_all(context: ClientContext, arn: str) -> list[ShardRow]:

@@ -40,7 +40,7 @@ class PageAfter(NamedTuple):
 
 
 class ChildSearch:
-    """What one client knows of the children of a stream's closed shards.
+    """The search of one client for the children of a stream's closed shards.
 
     All times are in seconds of one clock.
     """
@@ -49,7 +49,7 @@ class ChildSearch:
         # The closed shards without known children, and when each was read last.
         self._closed: dict[str, float] = {}
         self._found: dict[str, tuple[Shard, ...]] = {}  # by the last search
-        self._after: str | None = None  # where the running search goes on
+        self._after: str | None = None  # the running search continues after this shard
         self._wanted: set[str] = set()  # the closed shards when it began
         self._missed: set[str] = set()  # those that no search has found
         self._pages = 0  # of the last search

@@ -1,4 +1,4 @@
-"""What the subscribers and publishers of a broker share."""
+"""Configure the subscribers and publishers of a broker."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class RejectedError(NotAckedError):
 
 
 class Outcome:
-    """What became of the message that a handler has now."""
+    """The decision of a handler about its current message."""
 
     status: AckStatus | None = None
 

@@ -1,4 +1,4 @@
-"""What is published: messages with their stream and the keys of their records."""
+"""Commands that publish messages, with the stream and the keys of their records."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class SubscriberKeywords(TypedDict, total=False):
 
 @dataclass(kw_only=True)
 class SubscriberConfig(SubscriberUsecaseConfig):
-    """What decides when a message is done."""
+    """The options that decide when a message is done."""
 
     @property
     def ack_policy(self) -> AckPolicy:

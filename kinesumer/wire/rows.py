@@ -134,6 +134,11 @@ def shard_key(app: str, shard: ShardKey, first_hash: int) -> Key:
     return Key(pk, f"{hash_text(first_hash)}/{shard.shard_id}")
 
 
+def shard_id_of(sort_key: object) -> str:
+    """Return the id in the sort key of a shard's row."""
+    return str(sort_key).partition("/")[2]
+
+
 def is_of_app(app: str, key: Key) -> bool:
     """Return whether a row belongs to an app, rather than to another or to none."""
     if key.pk == APPS:

@@ -97,7 +97,9 @@ class CutOver:
             # lease says so. If this is interrupted, no child must seem to be ready. So
             # new leases come first, after those of their parents, and other parents
             # come last.
-            ordered = sorted(stored, key=_shard_id, reverse=True)
+            ordered = sorted(
+                stored, key=lambda row: rows.shard_id_of(row["sk"]), reverse=True
+            )
             known = [row for row in ordered if self._seen(arn, row) is not None]
             new = [row for row in reversed(ordered) if self._seen(arn, row) is None]
             for row in (*new, *known):
@@ -167,13 +169,15 @@ class CutOver:
 
     def _seen(self, arn: str, row: Row) -> SeenLease | None:
         """Return the lease of a shard's row, if it has one."""
-        key = kcl_shards.lease_key(self._view.stream_of(arn), _shard_id(row))
+        key = kcl_shards.lease_key(
+            self._view.stream_of(arn), rows.shard_id_of(row["sk"])
+        )
         return self._view.leases.get(key)
 
     async def _move_back(self, arn: str, row: Row) -> bool:
         """Move a shard back; return False if its lease is valid already."""
         after = {n: v for n, v in row.items() if n not in _OWNER}
-        stream, shard_id = self._view.stream_of(arn), _shard_id(row)
+        stream, shard_id = self._view.stream_of(arn), rows.shard_id_of(row["sk"])
         seen = self._seen(arn, row)
         if seen is None:
             typed = self._view.has_types
@@ -209,7 +213,3 @@ class CutOver:
 
 _OWNER = ("owner", "owner_id", "claim")
 _NOT_STORED = ("pk", "sk", "foreign")
-
-
-def _shard_id(row: Row) -> str:
-    return str(row["sk"]).partition("/")[2]

@@ -15,7 +15,7 @@ from kinesumer.testing.simulation.invariants.writes import Part, parse_ranges
 from kinesumer.testing.simulation.simulation import Simulation
 
 # How long a shard of a KCL fleet waits for another worker at most: until a KCL worker
-# has seen for three failover times, by its scans once in two, that nobody renews it.
+# has seen no renewal for three failover times. It scans once in two of them.
 FLEET_SECONDS = 8 * Config().kcl_failover_seconds
 
 Members = dict[str, tuple[Process, Row]]
@@ -42,7 +42,7 @@ def check_plan(sim: Simulation) -> None:
     """
     if sim.scenario.kcl_fleet:
         _check_workers(sim)
-        if not sim.members:  # nobody is left who declares others dead
+        if not sim.members:  # no client is left to declare others dead
             return
     members = _check_members(sim)
     raise_violation(sim)

@@ -185,7 +185,7 @@ class KclWorker(Process):
     # --- the lease renewer ---
 
     async def _renew_all(self) -> None:
-        if not self._seen:  # at the start, go on with the leases of an earlier process
+        if not self._seen:  # renew the leases that a process with this id had before
             for row in await self.table.scan():
                 if row.get("leaseOwner") == self.client_id:
                     await self._take_one(row)

@@ -53,6 +53,12 @@ async def claim(
     return rows.read_shard(written.row) if written.applied and written.row else None
 
 
+async def renew_for(store: LeaseTableStore, seconds: float) -> None:
+    renewing = asyncio.create_task(store.keep_renewing())
+    await asyncio.sleep(seconds)
+    renewing.cancel()
+
+
 async def beat(store: LeaseTableStore, member: MemberRow = ME) -> None:
     await store.write(writes.register(APP, member, None, "2026-01-01T00:00:00Z"))
 
@@ -395,9 +401,7 @@ async def test_a_lease_counts_from_when_its_write_was_sent(
     row = await claim(store, S0)
     assert row is not None
     assert held.deadline(row.key, 1) == sent[0] + 7.5
-    renewing = asyncio.create_task(store.keep_renewing())
-    await asyncio.sleep(3)
-    renewing.cancel()
+    await renew_for(store, 3)
     assert len(sent) == 2
     assert held.deadline(row.key, 1) == sent[1] + 7.5
 
@@ -411,9 +415,7 @@ async def test_the_next_renewal_follows_one_that_failed(
     assert mine is not None
     world.leases.errors = [AccessDeniedError("dynamodb:UpdateItem", "table leases")]
     world.leases.late_errors = [StoreUnavailableError("slow")]  # applied without answer
-    renewing = asyncio.create_task(store.keep_renewing())
-    await asyncio.sleep(6)
-    renewing.cancel()
+    await renew_for(store, 6)
     assert caplog.text.count("can't renew lease") == 2
     assert held.deadline(mine.key, mine.epoch) > world.clock.now() + 5
 
@@ -433,9 +435,7 @@ async def test_a_claim_without_an_answer_is_found_and_renewed_before_use(
     assert again.row["claim"] == "nonce"
     now = world.clock.now()
     assert -float("inf") < held.deadline(row.key, 1) < now
-    renewing = asyncio.create_task(store.keep_renewing())
-    await asyncio.sleep(0.1)
-    renewing.cancel()
+    await renew_for(store, 0.1)
     assert held.deadline(row.key, 1) > now + 5
 
 
@@ -480,9 +480,7 @@ async def test_a_renewal_of_a_lease_that_is_gone_loses_it(world: Fleet) -> None:
     await beat(store)
     assert await claim(store, S0) is not None
     del world.leases.rows[S0]
-    renewing = asyncio.create_task(store.keep_renewing())
-    await asyncio.sleep(4)
-    renewing.cancel()
+    await renew_for(store, 4)
     assert held.by_key == {}
 
 

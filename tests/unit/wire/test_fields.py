@@ -92,6 +92,7 @@ def test_keys_keep_apps_streams_and_accounts_apart() -> None:
         f"shard#app#{ARN}",
         f"{255:032x}/shardId-000000000001",
     )
+    assert rows.shard_id_of(rows.shard_key("app", shard, 255).sk) == shard.shard_id
     assert rows.go_partition("app", "orders") == "check_point#app#orders"
 
 

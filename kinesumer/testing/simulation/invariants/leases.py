@@ -229,7 +229,7 @@ class LeaseChecker(InvariantChecker):
     def _check_owners(
         self, write: Write, trace: ShardTrace, old: Row, new: Row
     ) -> None:
-        """Check who takes a lease, and from whom (I4, I5, I6, I10)."""
+        """Check the new owner of a lease, and the former one (I4, I5, I6, I10)."""
         writer = self.writer.name if self.writer else "an unknown machine"
         owner, previous = new.get("owner"), old.get("owner")
         if owner == previous and new["epoch"] == old["epoch"]:
